@@ -1,0 +1,1 @@
+"""agl-streams: rollouts, attempts and spans as events in Redis streams."""

@@ -1,0 +1,1 @@
+"""The LLM proxy: pure ASGI middleware and the standalone app."""

@@ -1,0 +1,1 @@
+"""Processes that do work: runner, aggregator, watchdog."""

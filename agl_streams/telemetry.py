@@ -62,11 +62,14 @@ def add_trace_ids(_logger: WrappedLogger, _method: str, event: EventDict) -> Eve
 
 
 def _json_rendering() -> list[Processor]:
-    return [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer(serializer=_dumps)]
+    tracebacks = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)  # locals hold inputs and passwords
+    return [structlog.processors.ExceptionRenderer(tracebacks), structlog.processors.JSONRenderer(serializer=_dumps)]
 
 
 def _console_rendering() -> list[Processor]:
-    return [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+    # The default formatter would show local variables, which hold inputs and passwords.
+    formatter = structlog.dev.plain_traceback
+    return [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=formatter)]
 
 
 def _dumps(event: EventDict, default: Callable[[Any], Any], **_options: Any) -> str:

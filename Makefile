@@ -1,0 +1,52 @@
+# Each target makes .venv by itself; the folder's `.ready-*` files tell which extras are in it.
+# make demo ARGS="--kill-a-runner" passes flags on. PYTHON=/path/to/python3.12 chooses another interpreter.
+
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+PYTEST_ARGS ?=
+export PYTHON
+
+.PHONY: help demo test unit lint format bench soak clean
+
+help:
+	@echo "make demo    a policy that learns, end to end, on an embedded server"
+	@echo "make test    lint, types and tests (without the soak tests)"
+	@echo "make unit    the tests alone"
+	@echo "make lint    ruff and pyright"
+	@echo "make format  let ruff rewrite the layout"
+	@echo "make bench   the core benchmarks, as ratios against the raw engine"
+	@echo "make soak    the long repetitions"
+	@echo "make clean   remove .venv and caches"
+
+demo: $(VENV)/.ready-demo
+	$(BIN)/agl-streams demo $(ARGS)
+
+bench: $(VENV)/.ready-demo
+	$(BIN)/agl-streams bench core $(ARGS)
+
+lint: $(VENV)/.ready-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
+
+format: $(VENV)/.ready-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: lint unit
+
+unit: $(VENV)/.ready-dev
+	$(BIN)/pytest -n 2 -m "not soak" $(PYTEST_ARGS)
+
+soak: $(VENV)/.ready-dev
+	$(BIN)/pytest -n 2 -m soak --timeout 3600 $(PYTEST_ARGS)
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+
+$(VENV)/.ready-demo: pyproject.toml tools/make_venv.sh
+	bash tools/make_venv.sh $(VENV) demo
+
+$(VENV)/.ready-dev: pyproject.toml tools/make_venv.sh
+	bash tools/make_venv.sh $(VENV) demo dev

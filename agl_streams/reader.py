@@ -1,0 +1,163 @@
+"""A blocked read that is never cancelled.
+
+Cancelling a blocked ``XREADGROUP`` loses entries: the server may have handed them over already, and the reply is then
+thrown away with the connection. Of 200 cancels that raced an ``XADD``, 199 took the entry with them. So the command
+runs in a task of its own. Who wants to stop asks the *server* to end it (``CLIENT UNBLOCK``, from another connection),
+and the answer, empty or not, is always taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from agl_streams import errors
+from agl_streams.wire import FAULTS, Address, Arg, Reply, Wire, pack, ready, translate
+
+READ_GRACE_S: Final = 10.0  # how much later than its BLOCK time an answer may come: a stalled server, a slow link
+UNBLOCK_FIRST_S: Final = 0.002  # the command may still be on its way to the server; then it is asked again
+UNBLOCK_MOST_S: Final = 0.1
+RECONNECT_FIRST_S: Final = 0.02
+RECONNECT_MOST_S: Final = 2.0  # no storm of reconnects on a server that is down
+
+
+class BlockingReader:
+    """One connection for one blocking read at a time. Made by ``RedisConnection.reader``."""
+
+    def __init__(
+        self,
+        address: Address,
+        execute_once: Callable[..., Awaitable[Reply]],
+        forget: Callable[[BlockingReader], None],
+    ) -> None:
+        self._address = address
+        self._execute_once = execute_once
+        self._forget = forget
+        self._wire: Wire = address.connection()
+        self._client_id: Reply = None
+        self._task: asyncio.Task[Reply] | None = None
+        self._waiting = False
+        self._stop = asyncio.Event()
+        self._stopper: asyncio.Task[None] | None = None
+        self._cuts = 0
+
+    async def read(self, *args: Arg, block_ms: int) -> Reply:
+        """Run a blocking command to its end.
+
+        If the awaiting task is cancelled, the read is stopped at the server and what it brought is kept: the next
+        ``read`` returns it first, whatever its own arguments are.
+
+        Args:
+            args: the command with its ``BLOCK`` argument.
+            block_ms: the same BLOCK time in milliseconds; 0 is for ever, and then nothing but TCP keepalive
+                notices a dead server.
+
+        Returns:
+            The reply, or None when the time ran out or the read was stopped.
+
+        Raises:
+            StoreUnavailable: the connection was lost. The next call connects again, after a growing pause.
+            CommandFailed: an error reply, e.g. ``NOGROUP``.
+        """
+        if self._waiting:
+            raise errors.InvalidRequest("a BlockingReader serves one read() at a time; make another with reader()")
+        self._waiting = True
+        try:
+            kept = await self._finish()
+            if kept is not None:
+                return kept
+            self._stop.clear()
+            self._task = asyncio.create_task(self._run(pack(args), block_ms))
+            return await self._finish()
+        finally:
+            self._waiting = False
+
+    async def take(self) -> Reply:
+        """What the last read brought after its awaiting task was cancelled, or None. Ends a read still pending."""
+        await self.stop()
+        return None if self._waiting else await self._finish()
+
+    async def stop(self) -> None:
+        """End the read that is pending now; it returns what it has. A later ``read`` blocks again."""
+        if self._task is None or self._task.done():
+            return
+        if self._stopper is None:
+            self._stopper = asyncio.create_task(self._unblock(self._task))
+            self._stopper.add_done_callback(self._stopped)
+        await asyncio.shield(self._stopper)
+
+    async def close(self) -> None:
+        """Stop, and close the connection. Entries kept from a cancelled read are dropped: ``take`` them before."""
+        self._forget(self)
+        await self.stop()
+        await self._wire.disconnect()
+
+    async def _finish(self) -> Reply:
+        """Wait for the pending command and hand out its result once; None when there is none."""
+        task = self._task
+        if task is None:
+            return None
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            if self._stopper is None and not task.done():
+                self._stopper = asyncio.create_task(self._unblock(task))
+                self._stopper.add_done_callback(self._stopped)
+            raise
+        self._task = None
+        return task.result()
+
+    def _stopped(self, stopper: asyncio.Task[None]) -> None:
+        self._stopper = None
+
+    async def _run(self, packed: bytes, block_ms: int) -> Reply:
+        try:
+            if self._cuts and await self._stopped_within(self._reconnect_pause_s()):
+                return None
+            await self._connect()
+            if self._stop.is_set():
+                return None
+            await self._wire.send_packed_command(packed, check_health=False)
+            async with asyncio.timeout(block_ms / 1000 + READ_GRACE_S if block_ms else None):
+                reply = await self._wire.read_response()
+        except FAULTS as fault:
+            if not self._wire.is_connected:
+                self._cuts += 1
+                self._client_id = None
+                if self._stop.is_set():
+                    return None
+            raise translate(fault, self._address.public) from fault
+        self._cuts = 0
+        return reply
+
+    async def _connect(self) -> None:
+        if await ready(self._wire):
+            await self._wire.send_packed_command(pack(("CLIENT", "ID")), check_health=False)
+            self._client_id = await self._wire.read_response()
+
+    def _reconnect_pause_s(self) -> float:
+        return min(RECONNECT_FIRST_S * 2**self._cuts, RECONNECT_MOST_S) * random.uniform(0.5, 1.0)
+
+    async def _stopped_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._stop.wait()
+        except TimeoutError:
+            return False
+
+    async def _unblock(self, task: asyncio.Task[Reply]) -> None:
+        """Ask the server until the read has ended: a command still on its way is not blocked yet, so not just once."""
+        self._stop.set()
+        pause_s = UNBLOCK_FIRST_S
+        while not task.done():
+            if isinstance(self._client_id, int):
+                try:
+                    await self._execute_once("CLIENT", "UNBLOCK", self._client_id)
+                except errors.AglError:
+                    # Nobody can end the read at the server. Entries it hands over now stay pending in the group and
+                    # are delivered again.
+                    await self._wire.disconnect(nowait=True)
+            await asyncio.wait({task}, timeout=pause_s)
+            pause_s = min(pause_s * 2, UNBLOCK_MOST_S)

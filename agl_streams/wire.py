@@ -1,0 +1,264 @@
+"""The wire to one server: what a URL means, packed commands out, replies in, redis-py's exceptions into ours.
+
+``connection.py`` builds on this; nothing else should. redis-py's ``Connection`` does sockets, TLS, hand-shake and
+parsing; its ``Redis`` client is left out, because a command through it costs a task of its own for the write time-out
+on Python 3.11, and because its retries cannot be told "never" for a single command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias, cast
+from urllib.parse import unquote, urlsplit
+
+from hiredis import pack_command  # pyright: ignore[reportUnknownVariableType]  # typed by cast below
+from redis import exceptions as redis_errors
+from redis.asyncio.connection import Connection as TcpConnection
+from redis.asyncio.connection import parse_url
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from agl_streams import errors
+
+Arg: TypeAlias = bytes | str | int | float
+Reply: TypeAlias = bytes | int | list["Reply"] | None
+
+CONNECT_TIMEOUT_S = 3.0  # a TCP hand-shake with one lost SYN takes 1 s, with two 3 s
+COMMAND_TIMEOUT_S = 5.0  # our functions take milliseconds; a fork or fsync of a loaded server stalls it for seconds
+MAX_CONNECTIONS = 64  # a server works one command at a time: more connections only add to its memory
+
+RESP2 = 2  # one reply format on every server, from Redis 7.0 to Valkey 9
+
+# Answers that say "not now": the same command may succeed a moment later.
+TRANSIENT_CODES = frozenset({"LOADING", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN", "BUSY"})
+_AUTH_CODES = frozenset({"NOAUTH", "WRONGPASS"})
+_CLUSTER_SCHEMES = ("redis+cluster", "rediss+cluster")
+_SENTINEL_SCHEMES = ("redis+sentinel", "rediss+sentinel")
+_SCHEMES = ("redis", "rediss", "unix")
+
+_pack_command = cast("Callable[[tuple[Arg, ...]], bytes]", pack_command)  # hiredis declares a tuple of one
+
+
+class Wire(Protocol):
+    """The part of redis-py's ``Connection`` that is used here, with the types that it does not declare."""
+
+    @property
+    def is_connected(self) -> bool: ...
+    async def connect(self) -> None: ...
+    async def can_read(self) -> bool: ...
+    async def send_packed_command(self, command: bytes, check_health: bool = True) -> None: ...
+    async def read_response(self) -> Reply: ...
+    async def disconnect(self, nowait: bool = False) -> None: ...
+
+
+class Address:
+    """Where a URL points, and how to make connections to it.
+
+    Attributes:
+        public: the URL without credentials, for messages and logs.
+        command_timeout_s: seconds that one command, or one pipeline, may take.
+    """
+
+    def __init__(self, url: str) -> None:
+        """Raises ``ConfigError``: the URL is malformed, has an unknown option, or names an unsupported topology."""
+        self.public = public_url(url)
+        options = _options_of(url, self.public)
+        self.command_timeout_s = float(options.pop("socket_timeout", COMMAND_TIMEOUT_S))
+        self.max_connections = int(options.pop("max_connections", MAX_CONNECTIONS))
+        self._connection_class = cast("type[Any]", options.pop("connection_class", TcpConnection))
+        self._options: dict[str, Any] = {
+            "socket_connect_timeout": CONNECT_TIMEOUT_S,
+            **options,
+            # The time limit of a command is set around the whole of it, and a blocked read has none but its own
+            # (redis-py #2807, #3138). So the socket has none, whatever the URL says.
+            "socket_timeout": None,
+            "retry": Retry(NoBackoff(), 0),  # retries have one owner: RedisConnection.execute
+            "protocol": RESP2,
+            "decode_responses": False,
+        }
+        self.connection()  # an unknown option shows here, not at the first command
+
+    def connection(self) -> Wire:
+        """A new connection object; it connects by itself on first use."""
+        try:
+            return cast("Wire", self._connection_class(**self._options))
+        except TypeError:
+            known = {*self._options} - {"socket_timeout", "retry", "protocol", "decode_responses"}
+            raise errors.ConfigError(
+                f"AGL_REDIS_URL {self.public} has an option that redis-py does not know, one of {sorted(known)}: "
+                "see redis.asyncio.Connection for the names"
+            ) from None  # the cause holds every option, the password among them
+
+
+def public_url(url: str) -> str:
+    """The URL without user, password and query: fit for a message."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{host}{parts.path}"
+
+
+def _options_of(url: str, public: str) -> dict[str, Any]:
+    scheme = urlsplit(url).scheme
+    if scheme in (*_CLUSTER_SCHEMES, *_SENTINEL_SCHEMES):
+        raise errors.ConfigError(
+            f"AGL_REDIS_URL {public}: {scheme}:// is not supported yet; give the address of a single server "
+            "as redis://, rediss:// or unix://"
+        )
+    if scheme not in _SCHEMES:
+        raise errors.ConfigError(
+            f"AGL_REDIS_URL {public} does not begin with redis://, rediss:// or unix:// (its scheme is {scheme!r})"
+        )
+    try:
+        options = cast("dict[str, Any]", parse_url(url))
+    except ValueError:
+        # The text of the cause may hold a piece of the password, when a "/" or "#" in it was not escaped.
+        raise errors.ConfigError(
+            "AGL_REDIS_URL cannot be read: is a character of the user or password not percent-encoded, "
+            "or an option after ? of the wrong type?"
+        ) from None
+    database = unquote(urlsplit(url).path).strip("/")
+    if scheme != "unix" and database and not database.isdecimal():
+        raise errors.ConfigError(f"AGL_REDIS_URL {public}: the path names a database, so {database!r} must be a number")
+    return options
+
+
+def pack(args: Sequence[Arg]) -> bytes:
+    """One command as it goes over the wire.
+
+    Raises:
+        InvalidRequest: an argument is not bytes, str, int or float (bool and None included), or cannot be UTF-8.
+    """
+    try:
+        return _pack_command(args if isinstance(args, tuple) else tuple(args))
+    except (TypeError, UnicodeEncodeError) as error:
+        kinds = ", ".join(type(arg).__name__ for arg in args)
+        raise errors.InvalidRequest(f"cannot send {args[:1]!r} with arguments of type ({kinds}): {error}") from error
+
+
+class Pool:
+    """A bounded set of connections to one address. A connection is used by one command at a time."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._idle: list[Wire] = []
+        self._places = asyncio.Semaphore(address.max_connections)
+
+    async def exchange(self, packed: bytes, timeout_s: float | None = None) -> Reply:
+        """Send one packed command and read its reply; raises what redis-py raises, or ``TimeoutError``."""
+        async with self._places:
+            wire = self._idle.pop() if self._idle else self.address.connection()
+            try:
+                async with asyncio.timeout(timeout_s or self.address.command_timeout_s):
+                    await ready(wire)
+                    await wire.send_packed_command(packed, check_health=False)
+                    return await wire.read_response()
+            except redis_errors.ResponseError:
+                raise
+            except BaseException:
+                # Cancelled, timed out or cut: a reply may still be on its way, and the next command would read it.
+                await wire.disconnect(nowait=True)
+                raise
+            finally:
+                self._idle.append(wire)
+
+    async def exchange_many(self, packed: bytes, count: int) -> list[Reply | redis_errors.ResponseError]:
+        """Send ``count`` commands in one piece and read as many replies; error replies are returned in their place."""
+        async with self._places:
+            wire = self._idle.pop() if self._idle else self.address.connection()
+            try:
+                async with asyncio.timeout(self.address.command_timeout_s):
+                    await ready(wire)
+                    await wire.send_packed_command(packed, check_health=False)
+                    return [await _reply_or_error(wire) for _ in range(count)]
+            except BaseException:
+                await wire.disconnect(nowait=True)  # as in exchange
+                raise
+            finally:
+                self._idle.append(wire)
+
+    async def drop_idle(self) -> None:
+        """Close the idle connections: after one of them was cut, the others are most likely dead as well."""
+        for wire in self._idle:
+            await wire.disconnect(nowait=True)
+
+    async def close(self) -> None:
+        """Close every connection, and wait until their transports are closed."""
+        for wire in self._idle:
+            await wire.disconnect()
+        self._idle.clear()
+
+
+async def ready(wire: Wire) -> bool:
+    """Connect if need be; whether that was needed. A connection closed by the server while idle "can be read"."""
+    if wire.is_connected:
+        if not await wire.can_read():
+            return False
+        await wire.disconnect(nowait=True)
+    await wire.connect()
+    return True
+
+
+async def _reply_or_error(wire: Wire) -> Reply | redis_errors.ResponseError:
+    try:
+        return await wire.read_response()
+    except redis_errors.ResponseError as error:
+        return error
+
+
+FAULTS = (redis_errors.RedisError, OSError, TimeoutError)
+"""Everything that a call to the server may raise: translate it, and look at ``is_transient`` before giving up."""
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether the same command, sent again in a moment, may succeed."""
+    if isinstance(error, redis_errors.AuthenticationError | redis_errors.AuthorizationError):
+        return False
+    code = _code_and_text(error)[0]
+    if isinstance(error, redis_errors.ResponseError):
+        return code in TRANSIENT_CODES
+    return isinstance(error, redis_errors.ConnectionError | redis_errors.TimeoutError | OSError)
+
+
+def _code_and_text(error: BaseException) -> tuple[str, str]:
+    """First word and full text of an error reply, which redis-py takes apart for the codes that it knows."""
+    text = str(error)
+    code = getattr(error, "status_code", None)
+    if isinstance(code, str):
+        return code, f"{code} {text}"
+    first = text.partition(" ")[0]
+    return (first, text) if first.isupper() else ("ERR", text)
+
+
+def translate(error: BaseException, public: str) -> errors.AglError:
+    """Our error for a fault of the server at ``public``. No message holds a credential."""
+    code, text = _code_and_text(error)
+    if isinstance(error, redis_errors.AuthenticationError) or code in _AUTH_CODES:
+        return errors.AuthenticationFailed(_authentication_advice(code, text, public))
+    if code in _BY_CODE:
+        kind, advice = _BY_CODE[code]
+        return kind(f"{public} answered {text!r}: {advice}")
+    if isinstance(error, redis_errors.ResponseError):
+        return errors.CommandFailed(code, text)
+    if isinstance(error, redis_errors.TimeoutError | TimeoutError):
+        return errors.StoreUnavailable(f"{public} did not answer in time: {text or 'the command timed out'}")
+    return errors.StoreUnavailable(f"cannot reach {public}: {text}. Is the server running, and AGL_REDIS_URL right?")
+
+
+def _authentication_advice(code: str, text: str, public: str) -> str:
+    if code == "NOAUTH":
+        return f"{public} needs a password: put it into AGL_REDIS_URL, as redis://:password@host"
+    if code == "WRONGPASS":
+        return f"{public} refuses the user or password in AGL_REDIS_URL (WRONGPASS)"
+    return f"{public} refuses to authenticate us: {text}"
+
+
+_NOT_NOW = (errors.StoreUnavailable, "it cannot serve commands at this moment")
+_BY_CODE: Mapping[str, tuple[type[errors.AglError], str]] = {
+    "OOM": (errors.OutOfMemory, "the server is at its maxmemory; retire finished rollouts or give it more"),
+    "READONLY": (errors.ServerReadOnly, "this is a replica; point AGL_REDIS_URL at the primary"),
+    "NOREPLICAS": (errors.NotReplicated, "the server has fewer good replicas than its min-replicas-to-write"),
+    "NOPERM": (errors.ServerRefused, "the ACL user in AGL_REDIS_URL lacks a permission; ~agl:* and +@all are needed"),
+    "MISCONF": (errors.StoreUnavailable, "the server cannot write to its disk and refuses writes; see its log"),
+    **dict.fromkeys(TRANSIENT_CODES, _NOT_NOW),
+}

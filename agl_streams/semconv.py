@@ -6,7 +6,15 @@ OpenTelemetry's (``gen_ai.*``, ``exception.*``), and our own (``agl_streams.*``)
 
 from __future__ import annotations
 
-from typing import Final
+from math import isfinite
+from typing import TYPE_CHECKING, Final
+
+from agl_streams.values import check_reward
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agl_streams.span import Span
 
 # Span names.
 AGL_ANNOTATION: Final = "agentlightning.annotation"
@@ -115,3 +123,32 @@ def choice_key(index: int, field: str) -> str:
         field: one of the ``CHOICE_*`` names.
     """
     return f"{CALL_CHOICE}.{index}.{field}"
+
+
+def reward_attributes(rewards: Mapping[str, float]) -> dict[str, str | float]:
+    """The attributes of a span that carries rewards.
+
+    Args:
+        rewards: dimensions by name; the first is the primary one.
+
+    Raises:
+        InvalidRequest: a value is not a finite number; the message names its dimension.
+    """
+    attributes: dict[str, str | float] = {}
+    for index, (name, value) in enumerate(rewards.items()):
+        attributes[f"{REWARD}.{index}.{REWARD_NAME}"] = name
+        attributes[f"{REWARD}.{index}.{REWARD_VALUE}"] = check_reward(value, f"reward {name!r}")
+    return attributes
+
+
+def reward_value(span: Span) -> float | None:
+    """The primary reward that a span carries, or None. A value that is no finite number is no reward."""
+    value = span.attributes.get(PRIMARY_REWARD_VALUE)
+    if isinstance(value, (int, float)) and isfinite(value):
+        return float(value)
+    return None
+
+
+def is_model_call(span: Span) -> bool:
+    """Whether the proxy recorded the span. A client's own instrumentation of the same call is not counted again."""
+    return CALL_COMPLETE in span.attributes

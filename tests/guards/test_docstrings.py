@@ -53,7 +53,9 @@ def undocumented(source: Source) -> Iterator[str]:
 
 def _public(body: list[ast.stmt], owner: str) -> Iterator[tuple[Definition, str]]:
     for node in body:
-        if not isinstance(node, Definition) or node.name.startswith("_") or _inherits_its_docstring(node):
+        if not isinstance(node, Definition) or node.name.startswith("_"):
+            continue
+        if _inherits_its_docstring(node) or _is_a_signature(node):
             continue
         if ast.get_docstring(node) is None:
             yield node, owner + node.name
@@ -65,6 +67,11 @@ def _inherits_its_docstring(node: Definition) -> bool:
     return any(
         ast.unparse(item).rpartition(".")[2] in ("overload", "override", "setter") for item in node.decorator_list
     )
+
+
+def _is_a_signature(node: Definition) -> bool:
+    """A member of a Protocol that only repeats another library's signature: its class says which."""
+    return not isinstance(node, ast.ClassDef) and ast.unparse(node.body[-1]) == "..." and len(node.body) == 1
 
 
 def test_every_test_states_a_behaviour() -> None:

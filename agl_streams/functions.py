@@ -1,0 +1,336 @@
+"""One typed wrapper per command of the functions library; the only place that calls FCALL.
+
+Every writing command is safe to repeat, so the connection may send it again after a lost reply. A server that lost the
+library (``FUNCTION FLUSH``, a failover) or the namespace (``FLUSHALL``) gets them again and the command is repeated.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar, cast
+
+import structlog
+
+from agl_streams.connection import Arg, RedisConnection
+from agl_streams.errors import CommandFailed, outcome_error
+from agl_streams.keys import ShardKeys
+from agl_streams.library import Library, library
+from agl_streams.projections import View
+
+TOKEN_BYTES: Final = 4  # tells a repeat of a request from another request for the same id
+ENQUEUE_LIMIT: Final = 100
+SPANS_LIMIT: Final = 200
+SPANS_LIMIT_BYTES: Final = 1024 * 1024
+FOLD_LIMIT: Final = 200
+EXPIRE_LIMIT: Final = 200
+READ_LIMIT: Final = 100
+REPLAY_LIMIT: Final = 100
+# One call never works longer than about 2 ms, so that no client waits for another's batch. Wrappers loop over these.
+
+_log = structlog.get_logger()
+_T = TypeVar("_T")
+
+
+def new_token() -> str:
+    """A token for one request, the same on all its repeats."""
+    return secrets.token_hex(TOKEN_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class NewRollout:
+    """A rollout as `enqueue` and `start_rollout` take it; times in microseconds, '' for none."""
+
+    rollout_id: str
+    body: bytes
+    mode: str
+    resources: str
+    timeout_us: str
+    unresponsive_us: str
+    max_attempts: int
+    retry: str
+
+    def args(self) -> tuple[Arg, ...]:
+        """In the order of ``enqueue.lua``."""
+        return (
+            self.rollout_id, self.body, self.mode, self.resources,
+            self.timeout_us, self.unresponsive_us, self.max_attempts, self.retry,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class NewSpan:
+    """A span as `append_spans` takes it.
+
+    Attributes:
+        sequence: its number, or '' to be given the next one.
+        first_us, last_us: start and end in microseconds, '' for none.
+        sums: '' or ``calls,prompt,completion,incomplete,rewards,reward``.
+        payload: the opaque stored form.
+    """
+
+    span_id: str
+    sequence: str
+    first_us: str
+    last_us: str
+    sums: str
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class FoldResult:
+    """What one fold did: events read (0: the log is folded to its end) and the last one's id."""
+
+    events: int
+    last_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireResult:
+    """What one expire did.
+
+    Attributes:
+        ended: attempts ended.
+        redelivered: queue entries put back or given up.
+        next_deadline_us: when the next deadline is due, Unix microseconds; None when there is none.
+        more: whether more is due now than one call may handle.
+    """
+
+    ended: int
+    redelivered: int
+    next_deadline_us: int | None
+    more: bool
+
+
+class ShardFunctions:
+    """The commands of one shard."""
+
+    def __init__(self, connection: RedisConnection, keys: ShardKeys, shards: int) -> None:
+        self.keys = keys
+        self._connection = connection
+        self._shards = shards
+        self.clock_us: Callable[[], int] | None = None
+        """Only tests set it; the server's own TIME rules otherwise."""
+        self.use(library())
+
+    def use(self, chosen: Library) -> None:
+        """Call the functions of another build of the library (tests build variants with faults)."""
+        self._library = chosen
+        self._names = {name: chosen.function(name).encode() for name in chosen.commands}
+
+    async def load(self) -> None:
+        """Load the library where it is missing, and make or check the namespace.
+
+        Raises:
+            WrongShardCount, Upgrade, ForeignKey: the namespace does not fit.
+        """
+        try:
+            await self._connection.execute("FUNCTION", "LOAD", self._library.source)
+        except CommandFailed as error:
+            if "already exists" not in error.detail:
+                raise
+        await self._write("setup", self._shards)
+
+    async def enqueue(self, rollouts: Sequence[NewRollout]) -> list[View]:
+        """Put rollouts on the queue in order; one that exists is returned as it is."""
+        views: list[View] = []
+        for batch in _batches(rollouts, ENQUEUE_LIMIT):
+            views += await self._write("enqueue", *[arg for rollout in batch for arg in rollout.args()])
+        return views
+
+    async def start_rollout(self, rollout: NewRollout, attempt_id: str, worker: str, lease_us: str) -> View:
+        """Make a rollout outside the queue, with its first attempt open."""
+        return (await self._write("start_rollout", worker, lease_us, attempt_id, *rollout.args()))[0]
+
+    async def start_attempt(self, rollout_id: str, attempt_id: str, worker: str, lease_us: str) -> View:
+        """Open one more attempt."""
+        return (await self._write("start_attempt", worker, lease_us, attempt_id, rollout_id))[0]
+
+    async def claim(self, attempt_ids: Sequence[str], worker: str, lease_us: str) -> list[View]:
+        """Take up to ``len(attempt_ids)`` rollouts off the queue without blocking."""
+        return await self._write("claim", worker, lease_us, new_token(), *attempt_ids)
+
+    async def begin(self, entries: Sequence[tuple[str, str, str]], worker: str, lease_us: str) -> list[View | None]:
+        """Open an attempt for each (entry id, rollout, attempt id) that a reader was handed; None where void."""
+        return await self._write("begin", worker, lease_us, *[part for entry in entries for part in entry])
+
+    async def release(self, entries: Sequence[tuple[str, str]]) -> int:
+        """Give (entry id, rollout) pairs back; returns how many were still waiting."""
+        return (await self._write("release", *[part for entry in entries for part in entry]))[0]
+
+    async def append_spans(self, rollout_id: str, attempt_id: str, spans: Sequence[NewSpan]) -> list[int | None]:
+        """Store spans of one attempt; per span its sequence number, or None for one that was there before."""
+        numbers: list[int | None] = []
+        for batch in _span_batches(spans):
+            args: list[Arg] = []
+            for span in batch:
+                args += (span.span_id, span.sequence, span.first_us, span.last_us, span.sums, span.payload)
+            reply = await self._write("append_spans", rollout_id, attempt_id, new_token(), *args)
+            numbers += [None if number is None else int(number) for number in reply]
+        return numbers
+
+    async def admit(self, rollout_id: str, attempt_id: str, count: int = 1, *, check: bool) -> int:
+        """The first of ``count`` sequence numbers; with ``check`` only for an open, newest attempt."""
+        reply = await self._write("admit", rollout_id, attempt_id, count, "1" if check else "")
+        return int(reply[0])
+
+    async def update_attempt(
+        self,
+        rollout_id: str,
+        attempt_id: str,
+        *,
+        status: str = "",
+        worker: str = "",
+        heartbeat_us: str = "",
+        reason: str = "",
+        body_version: str = "",
+        body: bytes = b"",
+        max_deliveries: int,
+    ) -> View:
+        """Record a report on an attempt; '' leaves a field as it is."""
+        return (
+            await self._write(
+                "update_attempt", rollout_id, attempt_id, status, worker, heartbeat_us, reason, body_version, body,
+                max_deliveries,
+            )
+        )[0]  # fmt: skip
+
+    async def update_rollout(
+        self, rollout_id: str, *, status: str = "", body_version: str = "", body: bytes = b"", **fields: str
+    ) -> View:
+        """Replace fields of a rollout; a field given as '' becomes null."""
+        pairs = [part for pair in fields.items() for part in pair]
+        return (await self._write("update_rollout", rollout_id, body_version, body, status, *pairs))[0]
+
+    async def cancel(self, rollout_id: str, reason: str) -> View:
+        """End a rollout on purpose."""
+        return (await self._write("cancel", rollout_id, reason))[0]
+
+    async def renew(self, attempts: Sequence[tuple[str, str]], lease_us: str) -> list[str]:
+        """Extend leases of (rollout, attempt) pairs; per pair renewed, superseded, ended or not_found_attempt."""
+        args = [part for rollout_id, attempt_id in attempts for part in (rollout_id, attempt_id, lease_us)]
+        return [word.decode() for word in await self._write("renew", *args)]
+
+    async def heartbeat(self, worker: str, stats: bytes, lease_us: str) -> View:
+        """Store a worker's heartbeat; ``stats`` empty leaves them as they are."""
+        return (await self._write("heartbeat", worker, stats, lease_us))[0]
+
+    async def fold(self, limit: int = FOLD_LIMIT) -> FoldResult:
+        """Add up the next events.
+
+        Raises:
+            Gap: the log misses an event.
+            Upgrade: an event of a type that this release does not know.
+        """
+        events, last_id = await self._write("fold", limit)
+        return FoldResult(int(events), last_id.decode() or None)
+
+    async def expire(self, lease_us: str, begin_ms: int, max_deliveries: int, limit: int = EXPIRE_LIMIT) -> ExpireResult:
+        """End what is overdue and put back what was never begun."""
+        ended, returned, nearest, more = await self._write("expire", limit, lease_us, begin_ms, max_deliveries)
+        return ExpireResult(ended, returned, int(nearest) if nearest else None, more == b"1")
+
+    async def resources(self, resources_id: str, content: bytes) -> View:
+        """Store a version of a bundle of resources."""
+        return await self._write("resources", resources_id, new_token(), content)
+
+    async def replay(self, events: Sequence[tuple[str, Sequence[Arg], Sequence[Arg]]]) -> int:
+        """Write recorded events again: (event id, fields and values, payload names and bytes)."""
+        applied = 0
+        for batch in _batches(events, REPLAY_LIMIT):
+            args: list[Arg] = []
+            for event_id, fields, payloads in batch:
+                args += (event_id, len(fields), *fields, len(payloads), *payloads)
+            applied += (await self._write("replay", *args))[0]
+        return applied
+
+    async def arm(self, rollout_ids: Sequence[str]) -> int:
+        """Give the open attempts of these rollouts a full lease, after a rebuild."""
+        armed = 0
+        for batch in _batches(rollout_ids, READ_LIMIT):
+            armed += (await self._write("arm", *batch))[0]
+        return armed
+
+    async def read_rollouts(self, rollout_ids: Sequence[str]) -> list[View | None]:
+        """Rollouts with their newest attempt; None where unknown."""
+        return await self._read_many("read_rollouts", rollout_ids)
+
+    async def read_statuses(self, rollout_ids: Sequence[str]) -> list[str | None]:
+        """Statuses of rollouts; None where unknown."""
+        return [word and word.decode() for word in await self._read_many("read_statuses", rollout_ids)]
+
+    async def read_attempts(self, rollout_id: str, first: int, last: int) -> list[View]:
+        """Attempts of a rollout from number ``first`` to ``last``, at most READ_LIMIT of them."""
+        return await self._read("read_attempts", rollout_id, first, min(last, first + READ_LIMIT - 1))
+
+    async def read_attempt(self, rollout_id: str, attempt_id: str) -> View:
+        """One attempt."""
+        return (await self._read("read_attempt", rollout_id, attempt_id))[0]
+
+    async def read_workers(self, workers: Sequence[str]) -> list[View | None]:
+        """Workers by escaped id; None where unknown."""
+        return await self._read_many("read_workers", workers)
+
+    async def read_resources(self, resources_ids: Sequence[str]) -> list[View | None]:
+        """Bundles by escaped id; None where unknown."""
+        return await self._read_many("read_resources", resources_ids)
+
+    async def read_latest_resources(self) -> View | None:
+        """The bundle updated last."""
+        views = await self._read("read_resources")
+        return views[0] if views else None
+
+    async def _read_many(self, command: str, ids: Sequence[str]) -> list[Any]:
+        found: list[Any] = []
+        for batch in _batches(ids, READ_LIMIT):
+            found += await self._read(command, *batch)
+        return found
+
+    async def _write(self, command: str, *args: Arg) -> list[Any]:
+        clock = self.clock_us() if self.clock_us else b""
+        return await self._call(b"FCALL", command, clock, *args)
+
+    async def _read(self, command: str, *args: Arg) -> list[Any]:
+        return await self._call(b"FCALL_RO", command, *args)
+
+    async def _call(self, verb: bytes, command: str, *args: Arg) -> list[Any]:
+        call = (verb, self._names[command], 1, self.keys.meta, *args)
+        try:
+            reply = cast("list[Any]", await self._connection.execute(*call))
+        except CommandFailed as error:
+            if "Function not found" not in error.detail:
+                raise
+            _log.warning("functions_reloaded", library=self._library.name, command=command)
+            await self.load()
+            reply = cast("list[Any]", await self._connection.execute(*call))
+        if reply[0] == b"no_namespace":
+            _log.warning("namespace_recreated", prefix=self.keys.prefix, command=command)
+            await self.load()
+            reply = cast("list[Any]", await self._connection.execute(*call))
+        if reply[0] != b"ok":
+            raise outcome_error(reply[0].decode(), command, [_shown(arg) for arg in (*args, *reply[1:])])
+        return reply[1:]
+
+
+def _shown(arg: object) -> str:
+    return arg.decode(errors="replace") if isinstance(arg, bytes) else str(arg)
+
+
+def _batches(items: Sequence[_T], size: int) -> list[Sequence[_T]]:
+    return [items[at : at + size] for at in range(0, len(items), size)]
+
+
+def _span_batches(spans: Sequence[NewSpan]) -> list[Sequence[NewSpan]]:
+    """Batches of at most SPANS_LIMIT spans and about SPANS_LIMIT_BYTES; a larger single span goes alone."""
+    if len(spans) == 1:
+        return [spans]
+    batches: list[list[NewSpan]] = []
+    size = SPANS_LIMIT_BYTES
+    for span in spans:
+        if size + len(span.payload) > SPANS_LIMIT_BYTES or len(batches[-1]) == SPANS_LIMIT:
+            batches.append([])
+            size = 0
+        batches[-1].append(span)
+        size += len(span.payload)
+    return cast("list[Sequence[NewSpan]]", batches)

@@ -1,0 +1,77 @@
+-- Live state: deadlines, leases, sequence numbers. It may be lost with a rebuild, is never by itself the reason for a
+-- status, and starts again with a full lease. One member per attempt: rollout ids hold no colon.
+local L = {}
+
+function L.member(rollout_id, attempt_id)
+  return rollout_id .. ':' .. attempt_id
+end
+
+-- When the watchdog must look at an open attempt, in microseconds; nil when nothing limits it.
+-- Returns the time and the rule that it comes from. Grace puts off what only silence would prove.
+function L.deadline(rollout, attempt, lease_until, grace)
+  local best, rule
+  local function consider(at, name)
+    if at and (not best or at < best) then
+      best, rule = at, name
+    end
+  end
+  local start = tonumber(attempt.start)
+  if rollout.timeout then
+    consider(start + tonumber(rollout.timeout), 'timeout')
+  end
+  if rollout.unresponsive then
+    local seen = tonumber(attempt.heartbeat or attempt.start)
+    consider(math.max(seen + tonumber(rollout.unresponsive), grace), 'unresponsive')
+  end
+  if lease_until then
+    consider(math.max(lease_until, grace), 'lease')
+  end
+  return best, rule
+end
+
+function L.lease_until(ctx, member)
+  return tonumber(redis.call('HGET', ctx.prefix .. 'live:leases', member) or '')
+end
+
+function L.grace(ctx)
+  return tonumber(redis.call('HGET', ctx.prefix .. 'live:watch', 'grace') or '0')
+end
+
+-- Writes the true deadline of an open attempt, or removes it.
+function L.arm(ctx, rollout, attempt)
+  local member = L.member(rollout.id, attempt.id)
+  local at = L.deadline(rollout, attempt, L.lease_until(ctx, member), 0)
+  if at then
+    redis.call('ZADD', ctx.prefix .. 'live:deadlines', U.int(at), member)
+  else
+    redis.call('ZREM', ctx.prefix .. 'live:deadlines', member)
+  end
+end
+
+function L.lease(ctx, rollout_id, attempt_id, lease_us)
+  local until_us = U.int(ctx.now + tonumber(lease_us))
+  redis.call('HSET', ctx.prefix .. 'live:leases', L.member(rollout_id, attempt_id), until_us)
+end
+
+-- Forgets an attempt that has ended.
+function L.forget(ctx, rollout_id, attempt_id)
+  local member = L.member(rollout_id, attempt_id)
+  redis.call('ZREM', ctx.prefix .. 'live:deadlines', member)
+  redis.call('HDEL', ctx.prefix .. 'live:leases', member)
+  redis.call('DEL', ctx.prefix .. 'live:claim:' .. attempt_id)
+end
+
+-- The highest sequence number issued or seen in a rollout. Numbers that were issued before a rebuild but never seen are
+-- skipped over by SEQUENCE_GAP, so none is ever handed out twice.
+function L.sequence(ctx, rollout)
+  local issued = redis.call('HGET', ctx.prefix .. 'live:sequence', rollout.id)
+  if issued then
+    return tonumber(issued)
+  end
+  local seen = tonumber(rollout.sequence or '0')
+  return seen > 0 and seen + SEQUENCE_GAP or 0
+end
+
+function L.set_sequence(ctx, rollout_id, number)
+  redis.call('HSET', ctx.prefix .. 'live:sequence', rollout_id, U.int(number))
+end

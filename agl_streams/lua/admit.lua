@@ -1,0 +1,32 @@
+-- name: admit
+-- does: admits a model call of an attempt and hands out sequence numbers, in one step.
+-- flags:
+-- keys: meta
+-- args: clock, rollout, attempt, how many, check ('1' = refuse a missing, ended or superseded attempt; '' = hand out to anybody, as get_next_span_sequence_id of the reference)
+-- result: ok, first number; or not_found_rollout, not_found_attempt, ended, superseded
+-- events:
+function C.refuse_call(ctx, rollout, attempt_id)
+  local attempt = rollout and S.attempt(ctx, rollout.id, attempt_id)
+  if not attempt then
+    return rollout and 'not_found_attempt' or 'not_found_rollout'
+  end
+  if S.final_attempt[attempt.status] or S.finished[rollout.status] then
+    return 'ended'
+  end
+  return rollout.latest ~= attempt_id and 'superseded' or nil
+end
+
+function C.admit(keys, args)
+  local ctx, refusal = U.open(keys, args[1])
+  if not ctx then
+    return { refusal }
+  end
+  local rollout = S.rollout(ctx, args[2])
+  refusal = args[5] == '1' and C.refuse_call(ctx, rollout, args[3])
+  if refusal then
+    return { refusal }
+  end
+  local before = L.sequence(ctx, rollout or { id = args[2] })
+  L.set_sequence(ctx, args[2], before + tonumber(args[4]))
+  return { 'ok', U.int(before + 1) }
+end

@@ -1,0 +1,67 @@
+-- name: expire
+-- does: ends what is overdue: attempts past their timeout, silent ones, ones whose runner is gone; and puts entries back that were delivered but never begun. Looks at `limit` attempts and as many entries at most.
+-- flags: allow-oom
+-- keys: meta
+-- args: clock, limit, lease_us (the default lease: how long an absence must be to give grace), begin_ms, max_deliveries
+-- result: ok, attempts ended, entries put back, time of the next deadline in microseconds ('' = none), '1' when there may be more
+-- events: attempt_lost, redelivered, rollout_dead, grace
+
+-- If nobody looked for more than a third of the lease, the server, its host or the watchdog was away: then silence proves
+-- nothing until one full lease from now.
+function C.grace(ctx, lease_us)
+  local watch = ctx.prefix .. 'live:watch'
+  local ran = tonumber(redis.call('HGET', watch, 'ran') or '')
+  local overdue = not ran or ctx.now - ran > lease_us / 3
+  if overdue and redis.call('EXISTS', ctx.prefix .. 'live:deadlines') == 1 then
+    local grace = U.int(ctx.now + lease_us)
+    U.emit(ctx, 'grace', { 'until', grace })
+    redis.call('HSET', watch, 'grace', grace)
+  end
+  redis.call('HSET', watch, 'ran', U.int(ctx.now))
+  return L.grace(ctx)
+end
+
+C.LOST = {
+  timeout = { 'timeout', 'timeout' },
+  unresponsive = { 'unresponsive', 'unresponsive' },
+  lease = { 'unresponsive', 'worker_lost' },
+}
+
+-- Ends one attempt if it really is overdue, else writes its true deadline. Returns whether it ended.
+function C.expire_attempt(ctx, member, grace, max_deliveries)
+  local rollout_id, attempt_id = string.match(member, '^([^:]*):(.*)$')
+  local rollout, attempt = S.rollout(ctx, rollout_id), S.attempt(ctx, rollout_id, attempt_id)
+  if not attempt or not S.open[attempt.status] then
+    L.forget(ctx, rollout_id, attempt_id)
+    return false
+  end
+  local at, rule = L.deadline(rollout, attempt, L.lease_until(ctx, member), grace)
+  if not at or ctx.now <= at then
+    redis.call(at and 'ZADD' or 'ZREM', ctx.prefix .. 'live:deadlines', unpack(at and { U.int(at), member } or { member }))
+    return false
+  end
+  local status, reason = C.LOST[rule][1], C.LOST[rule][2]
+  local fields = { 'rollout', rollout_id, 'attempt', attempt_id, 'status', status, 'reason', reason }
+  S.put_follow(fields, S.follow(ctx, rollout, attempt, status, reason, max_deliveries))
+  U.emit(ctx, 'attempt_lost', fields)
+  L.forget(ctx, rollout_id, attempt_id)
+  return true
+end
+
+function C.expire(keys, args)
+  local ctx, refusal = U.open(keys, args[1])
+  if not ctx then
+    return { refusal }
+  end
+  local limit, max_deliveries = tonumber(args[2]), tonumber(args[5])
+  local deadlines = ctx.prefix .. 'live:deadlines'
+  local grace, ended = C.grace(ctx, tonumber(args[3])), 0
+  local due = redis.call('ZRANGEBYSCORE', deadlines, '-inf', '(' .. U.int(ctx.now), 'LIMIT', 0, limit)
+  for _, member in ipairs(due) do
+    ended = ended + (C.expire_attempt(ctx, member, grace, max_deliveries) and 1 or 0)
+  end
+  local returned, seen = C.redeliver(ctx, args[4], limit, max_deliveries)
+  local nearest = redis.call('ZRANGE', deadlines, 0, 0, 'WITHSCORES')
+  local more = (#due == limit or seen == limit) and '1' or ''
+  return { 'ok', ended, returned, nearest[2] and U.int(tonumber(nearest[2])) or '', more }
+end

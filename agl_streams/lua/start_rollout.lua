@@ -1,0 +1,20 @@
+-- name: start_rollout
+-- does: makes a rollout outside the queue, with its first attempt open.
+-- flags:
+-- keys: meta
+-- args: clock, worker, lease_us, new attempt id, then the rollout as in enqueue
+-- result: ok, view of the rollout
+-- events: rollout_started, attempt_started
+function C.start_rollout(keys, args)
+  local ctx, refusal = U.open(keys, args[1])
+  if not ctx then
+    return { refusal }
+  end
+  local id = args[5]
+  if redis.call('EXISTS', ctx.prefix .. 'rollout:' .. id) == 0 then
+    local fields, payloads = C.rollout_fields(args, 5)
+    U.emit(ctx, 'rollout_started', fields, payloads)
+    C.open_attempt(ctx, S.rollout(ctx, id), args[4], args[2], args[3], nil)
+  end
+  return { 'ok', S.view(ctx.prefix, id) }
+end

@@ -6,10 +6,9 @@ OpenTelemetry's (``gen_ai.*``, ``exception.*``), and our own (``agl_streams.*``)
 
 from __future__ import annotations
 
-from math import isfinite
 from typing import TYPE_CHECKING, Final
 
-from agl_streams.values import check_reward
+from agl_streams.values import check_reward, finite
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -143,10 +142,7 @@ def reward_attributes(rewards: Mapping[str, float]) -> dict[str, str | float]:
 
 def reward_value(span: Span) -> float | None:
     """The primary reward that a span carries, or None. A value that is no finite number is no reward."""
-    value = span.attributes.get(PRIMARY_REWARD_VALUE)
-    if isinstance(value, (int, float)) and isfinite(value):
-        return float(value)
-    return None
+    return finite(span.attributes.get(PRIMARY_REWARD_VALUE))
 
 
 def is_model_call(span: Span) -> bool:

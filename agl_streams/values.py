@@ -90,15 +90,21 @@ def check_reward(value: object, what: str = "reward") -> float:
     Raises:
         InvalidRequest: not a number, or not a finite one.
     """
+    number = finite(value)
+    if number is None:
+        raise InvalidRequest(f"{what} must be a finite number, got {shown(value)} of type {type(value).__name__}")
+    return number
+
+
+def finite(value: object) -> float | None:
+    """The value as a float, or None when it is no number or not a finite one. Booleans count as 0 and 1."""
     if not isinstance(value, (int, float)):
-        raise InvalidRequest(f"{what} must be a number, got {shown(value)} of type {type(value).__name__}")
+        return None
     try:
         number = float(value)
-    except OverflowError as error:
-        raise InvalidRequest(f"{what} is too large for a float: {shown(value)}") from error
-    if not isfinite(number):
-        raise InvalidRequest(f"{what} must be finite, got {number}")
-    return number
+    except OverflowError:
+        return None  # an integer above 1.8e308
+    return number if isfinite(number) else None
 
 
 def check_rollout_id(rollout_id: str) -> str:

@@ -6,7 +6,8 @@ the start of a process that may never see such a span.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import sys
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,6 +64,12 @@ def span_fields(span: ReadableSpan) -> dict[str, Any]:
         "parent": _context(span.parent) if span.parent else None,
         "resource": {"attributes": _attributes(span.resource.attributes), "schema_url": span.resource.schema_url or ""},
     }
+
+
+def is_readable_span(value: object) -> TypeGuard[ReadableSpan]:
+    """Whether a value is a span of the SDK. Where the SDK was never imported, nothing is."""
+    sdk = sys.modules.get("opentelemetry.sdk.trace")
+    return sdk is not None and isinstance(value, sdk.ReadableSpan)
 
 
 def _context_of(span: ReadableSpan) -> SpanContext | None:

@@ -10,6 +10,7 @@ import re
 import reprlib
 import secrets
 from math import isfinite
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
@@ -92,13 +93,16 @@ def check_reward(value: object, what: str = "reward") -> float:
     """
     number = finite(value)
     if number is None:
-        raise InvalidRequest(f"{what} must be a finite number, got {shown(value)} of type {type(value).__name__}")
+        raise InvalidRequest(f"{what} must be a finite number, got {shown(value)} of type {type_name(value)}")
     return number
 
 
 def finite(value: object) -> float | None:
-    """The value as a float, or None when it is no number or not a finite one. Booleans count as 0 and 1."""
-    if not isinstance(value, (int, float)):
+    """The value as a float, or None when it is no number or not a finite one.
+
+    Booleans count as 0 and 1; fractions and the scalars of NumPy are numbers too.
+    """
+    if not isinstance(value, (int, float, Real)):
         return None
     try:
         number = float(value)
@@ -170,6 +174,12 @@ def new_resources_id() -> str:
 def shown(value: object) -> str:
     """A bad value as an error shows it: its repr, cut short, which also holds for huge, deep and broken ones."""
     return _short.repr(value[:SHOWN] if isinstance(value, bytes) else value)
+
+
+def type_name(value: object) -> str:
+    """The type of a value as an error shows it: with its module, unless that is ``builtins``."""
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def invalid(error: ValidationError, what: str) -> InvalidRequest:
@@ -263,12 +273,7 @@ def _refuse(value: Any, path: str, depth: int) -> None:
         if not isfinite(value):
             raise InvalidRequest(f"{path} is {value!r}; only finite numbers are JSON")
     elif not isinstance(value, (str, int, type(None))):
-        raise InvalidRequest(f"{path} is {shown(value)} of type {_type_name(value)}, which is not JSON")
-
-
-def _type_name(value: object) -> str:
-    kind = type(value)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+        raise InvalidRequest(f"{path} is {shown(value)} of type {type_name(value)}, which is not JSON")
 
 
 def _plain(value: Any) -> Any:

@@ -116,7 +116,7 @@ def _logprobs(span: Span, key: str) -> list[float] | str:
     values = span.attributes.get(key)
     if not isinstance(values, list) or not values:
         return NO_LOGPROBS
-    logprobs = [number for value in values if (number := finite(value)) is not None]
+    logprobs = [n for value in values if not isinstance(value, bool) and (n := finite(value)) is not None]
     return logprobs if len(logprobs) == len(values) else NOT_LOGPROBS
 
 

@@ -1,1 +1,1 @@
-"""The LLM proxy: pure ASGI middleware and the standalone app."""
+"""The LLM proxy: passes model calls to an inference server and records their exact tokens as spans."""

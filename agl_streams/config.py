@@ -18,6 +18,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from agl_streams.errors import ConfigError
+from agl_streams.values import check_namespace
 
 ENV_PREFIX = "AGL_"
 
@@ -27,8 +28,6 @@ MAX_PORT = 65_535
 MAX_SECONDS = 30 * 24 * 3600.0  # a lease above a month is a typing error
 
 _REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+cluster", "redis+sentinel")
-_NAMESPACE = re.compile(r"[A-Za-z0-9._~-]{1,128}")
-_RESERVED_NAMESPACES = ("latest", "search")  # path words of the HTTP API
 _URL_PASSWORD = re.compile(r"(://[^:/@\s]*:).*(?=@)|([?&]password=)[^&]*")
 
 # Variables of Agent-lightning that may stand beside ours without being a mistake.
@@ -68,14 +67,6 @@ def _check_http_url(url: str) -> str:
     return url
 
 
-def _check_namespace(name: str) -> str:
-    if not _NAMESPACE.fullmatch(name):
-        raise ValueError("must be 1 to 128 characters of A-Z a-z 0-9 . _ ~ -")
-    if name in _RESERVED_NAMESPACES:
-        raise ValueError("is a reserved word; choose another name")
-    return name
-
-
 def _upper(value: object) -> object:
     return value.upper() if isinstance(value, str) else value
 
@@ -112,7 +103,7 @@ class Settings(BaseSettings):
 
     redis_url: RedisUrl | None = Field(default=None, repr=False)
     """The server to use; None: the embedded engine of ``data_dir``. Not in the repr: it may hold a password."""
-    namespace: Annotated[str, AfterValidator(_check_namespace)] = "default"
+    namespace: Annotated[str, AfterValidator(check_namespace)] = "default"
     shards: Annotated[int, Field(ge=1, le=MAX_SHARDS)] = 1
     """Shards of a new namespace. A namespace keeps the number it was created with."""
     data_dir: Annotated[Path, AfterValidator(_absolute)] = Field(default_factory=default_data_dir)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from agl_streams.config import (
-    ENV_PREFIX,
     child_environment,
     default_data_dir,
     load_settings,
@@ -16,13 +14,6 @@ from agl_streams.config import (
     misspelt_variables,
 )
 from agl_streams.errors import ConfigError
-
-
-@pytest.fixture(autouse=True)
-def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No variable of ours is set but those that a test sets."""
-    for name in [name for name in os.environ if name.startswith(ENV_PREFIX)]:
-        monkeypatch.delenv(name)
 
 
 def test_everything_has_a_default() -> None:

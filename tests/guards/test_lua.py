@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 import pytest
 
-from tests.guards.sources import Source, lua_sources
+from agl_streams.errors import OUTCOMES
+from tests.guards.sources import Source, call_name, lua_sources, read
 
 HEADER = ("name", "does", "flags", "keys", "args", "result", "events")
 FLAGS = {"allow-oom", "no-writes"}
 ANY = "any"  # replay writes recorded events of every type
 
 _FIELD = re.compile(r"-- (?P<name>[a-z]+):(?P<value>.*)")
+_REFUSAL = re.compile(r"; or (?P<word>[a-z_]+)")
+_RETURNED = re.compile(r"return (?:nil, |\{ )'(?P<word>[a-z_]+)'")
 _EMIT = re.compile(r"U\.emit\(\s*ctx,\s*'(?P<type>[a-z_]+)'")
 
 
@@ -67,6 +71,32 @@ def test_each_declared_command_exists_once() -> None:
     code = "\n".join(source.text for source in lua_sources())
     for fields in command_headers().values():
         assert len(re.findall(rf"^function C\.{fields['name']}\(keys, args\)", code, re.MULTILINE)) == 1, fields["name"]
+
+
+def commands_called_from_python() -> list[str]:
+    calls = [node for node in ast.walk(read("agl_streams/functions.py").tree) if isinstance(node, ast.Call)]
+    return [
+        str(call.args[0].value)
+        for call in calls
+        if call_name(call) in ("self._write", "self._read", "self._read_many")
+        and isinstance(call.args[0], ast.Constant)
+    ]
+
+
+def test_each_command_has_its_wrapper() -> None:
+    """The commands with a header are those that the typed door of functions.py calls."""
+    assert set(commands_called_from_python()) == {fields["name"] for fields in command_headers().values()}
+
+
+def test_outcome_words_and_errors_agree() -> None:
+    """Each refusal that a command declares or returns has its error, and each error's word can come from a command."""
+    code = "\n".join(source.text for source in lua_sources())
+    declared = {word for fields in command_headers().values() for word in _REFUSAL.findall(fields["result"])}
+    returned = set(_RETURNED.findall(code)) - {"ok"}
+    assert declared
+    assert returned
+    assert declared | returned <= set(OUTCOMES) | {"false"}
+    assert [word for word in OUTCOMES if f"'{word}'" not in code] == []
 
 
 def test_read_commands_emit_nothing() -> None:

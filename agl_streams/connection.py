@@ -1,8 +1,8 @@
-"""The one place that makes Redis clients: timeouts, retries, per process and per event loop.
+"""The one place that makes Redis clients: timeouts, retries, one client per process and event loop.
 
-``RedisConnection`` sends commands and retries those that met a lost connection or a server that is busy starting.
-So every command given to ``execute`` or ``pipeline`` must be safe to repeat: the first try may have been carried out
-and only its reply lost. ``execute_once`` is for the others. Replies are RESP2, in bytes.
+``RedisConnection`` sends commands and repeats those that met a lost connection or a server that is busy starting. So
+every command given to ``execute`` or ``pipeline`` must be safe to repeat: the first try may have been carried out and
+only its reply lost. ``execute_once`` is for the others. Replies are RESP2, in bytes.
 
 ``BlockingReader`` (from ``reader()``) holds a connection of its own for ``XREAD``/``XREADGROUP ... BLOCK``.
 """
@@ -12,14 +12,14 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from agl_streams import clock, errors
 from agl_streams.reader import BlockingReader
+from agl_streams.server_info import ServerInfo, judge, parse_info
 from agl_streams.wire import FAULTS, Address, Arg, Pool, Reply, is_transient, pack, translate
 
 if TYPE_CHECKING:
@@ -27,31 +27,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Arg", "BlockingReader", "RedisConnection", "Reply", "ServerInfo"]
 
-_T = TypeVar("_T")
 _log = structlog.get_logger()
 
-RETRY_FOR_S: Final = 10.0  # a restarted server that loads an AOF of a few GB is survived
-RETRY_FIRST_S: Final = 0.02  # a restart on a unix socket takes some 20 ms
+RETRY_FOR_S: Final = 10.0  # a restarted server that loads an AOF of about 1 GB is survived
+RETRY_FIRST_S: Final = 0.02  # a restart on an empty data directory takes some 40 ms
 RETRY_MOST_S: Final = 1.0
-OLDEST_REDIS: Final = (7, 0)  # Functions; XAUTOCLAIM that names deleted entries
-OLDEST_VALKEY: Final = (7, 2)
-
-
-@dataclass(frozen=True, slots=True)
-class ServerInfo:
-    """Which server answers.
-
-    Attributes:
-        name: ``redis`` or ``valkey``.
-        version: numbers of its own version, e.g. ``(9, 1, 2)``.
-    """
-
-    name: str
-    version: tuple[int, ...]
 
 
 class RedisConnection:
-    """A client of one server, for one process and one event loop."""
+    """A client of one server, for one process and one event loop.
+
+    Attributes:
+        server: which server answers, as it said at ``open``.
+    """
 
     server: ServerInfo
 
@@ -67,14 +55,20 @@ class RedisConnection:
     async def open(cls, url: str, *, settings: Settings | None = None) -> RedisConnection:
         """Connect and check that the server can serve us.
 
+        Args:
+            url: ``redis://``, ``rediss://`` (TLS) or ``unix://``, with redis-py's options after ``?``.
+                ``socket_timeout`` there is how long a command may take, and never cuts a blocked read.
+            settings: ``min_replicas`` is checked; None: no replicas are needed.
+
         Raises:
             ConfigError: the URL is malformed, or names a topology that is not supported yet.
             ServerTooOld: Redis before 7.0, Valkey before 7.2.
-            AuthenticationFailed, ServerReadOnly, StoreUnavailable: as they say.
+            NotReplicated: fewer replicas are connected than ``AGL_MIN_REPLICAS`` asks for.
+            AuthenticationFailed, ServerReadOnly, ServerRefused, StoreUnavailable: as they say.
         """
         connection = cls(Address(url))
         try:
-            await connection._inspect()
+            await connection._inspect(settings.min_replicas if settings else 0)
         except BaseException:
             await connection.close()
             raise
@@ -86,124 +80,94 @@ class RedisConnection:
         return self._address.public
 
     async def execute(self, *args: Arg) -> Reply:
-        """Send one command that is safe to repeat; retried for up to ``RETRY_FOR_S`` while the server is away.
+        """Send one command that is safe to repeat; repeated for up to ``RETRY_FOR_S`` while the server is away.
 
         Raises:
             CommandFailed: an error reply; its ``code`` is the first word.
             OutOfMemory, ServerReadOnly, AuthenticationFailed, StoreUnavailable: as they say.
+            InvalidRequest: an argument cannot be sent. TooLarge is the caller's to raise.
             WrongLoop: used after a fork, or from another event loop.
         """
-        if self._loop is not asyncio.get_running_loop() or self._pid != os.getpid():
-            raise self._wrong_loop()
+        self._check()
         packed = pack(args)
         try:
-            return await self._pool.exchange(packed)
+            (reply,) = await self._pool.exchange(packed, 1)
         except FAULTS as fault:
-            return await self._retry(fault, lambda: self._pool.exchange(packed))
+            (reply,) = await self._repeat(fault, packed, 1)
+        return reply
 
     async def execute_once(self, *args: Arg) -> Reply:
         """Send one command and never repeat it. Errors as in ``execute``; after a cut the outcome is unknown."""
-        if self._loop is not asyncio.get_running_loop() or self._pid != os.getpid():
-            raise self._wrong_loop()
+        self._check()
+        packed = pack(args)
         try:
-            return await self._pool.exchange(pack(args))
+            (reply,) = await self._pool.exchange(packed, 1)
         except FAULTS as fault:
             raise translate(fault, self._address.public) from fault
+        return reply
 
     async def pipeline(self, commands: Sequence[Sequence[Arg]]) -> list[Reply]:
-        """Send several commands, each safe to repeat, in one piece. Not a transaction.
+        """Send several commands, each safe to repeat, in one piece on one connection. Not a transaction.
 
         Raises the error of the first command that failed, after all were carried out; otherwise as ``execute``.
         """
-        if self._loop is not asyncio.get_running_loop() or self._pid != os.getpid():
-            raise self._wrong_loop()
+        self._check()
         packed = b"".join([pack(command) for command in commands])
         try:
-            return await self._replies(packed, len(commands))
+            return await self._pool.exchange(packed, len(commands))
         except FAULTS as fault:
-            return await self._retry(fault, lambda: self._replies(packed, len(commands)))
-
-    async def _replies(self, packed: bytes, count: int) -> list[Reply]:
-        replies: list[Reply] = []
-        for reply in await self._pool.exchange_many(packed, count):
-            if isinstance(reply, Exception):
-                raise reply
-            replies.append(reply)
-        return replies
+            return await self._repeat(fault, packed, len(commands))
 
     def reader(self) -> BlockingReader:
         """A reader with a connection of its own, for blocking commands. Closed with this connection, or by itself."""
-        if self._loop is not asyncio.get_running_loop() or self._pid != os.getpid():
-            raise self._wrong_loop()
+        self._check()
         reader = BlockingReader(self._address, self.execute_once, self._readers.discard)
         self._readers.add(reader)
         return reader
 
     async def close(self) -> None:
         """Close all connections, those of the readers included. Safe to call twice."""
+        self._check()
         for reader in tuple(self._readers):
             await reader.close()
         await self._pool.close()
 
-    async def _retry(self, fault: Exception, again: Callable[[], Awaitable[_T]]) -> _T:
-        """Repeat with growing, jittered pauses until it works, fails for good, or ``RETRY_FOR_S`` have passed."""
+    async def _repeat(self, fault: Exception, packed: bytes, count: int) -> list[Reply]:
+        """Again, with growing, jittered pauses, until it works, fails for good, or ``RETRY_FOR_S`` have passed."""
         deadline = clock.monotonic_s() + RETRY_FOR_S
         pause_s = RETRY_FIRST_S
         while is_transient(fault):
             await self._pool.drop_idle()
             if clock.monotonic_s() + pause_s > deadline:
                 break
-            _log.debug("redis_retry", url=self._address.public, error=str(fault), pause_s=pause_s)
+            _log.debug("redis_command_repeated", url=self._address.public, fault=str(fault), pause_s=pause_s)
             await clock.sleep_s(pause_s * random.uniform(0.5, 1.0))
             pause_s = min(pause_s * 2, RETRY_MOST_S)
             try:
-                return await again()
+                return await self._pool.exchange(packed, count)
             except FAULTS as next_fault:
                 fault = next_fault
         raise translate(fault, self._address.public) from fault
 
-    def _wrong_loop(self) -> errors.WrongLoop:
+    def _check(self) -> None:
+        if self._loop is asyncio.get_running_loop() and self._pid == os.getpid():
+            return
         if self._pid != os.getpid():
             why = f"it was opened in process {self._pid} and is used in its fork {os.getpid()}"
         else:
             why = "it was opened in another event loop than the one running now"
-        return errors.WrongLoop(
+        raise errors.WrongLoop(
             f"this connection to {self._address.public} cannot be used here: {why}. "
-            "Open one in each process and loop with RedisConnection.open (or StreamStore.connect)"
+            "Open one in each process and event loop"
         )
 
-    async def _inspect(self) -> None:
-        await self.execute("PING")  # INFO is answered while the server is loading, PING is not
-        info = _parse_info(await self.execute("INFO", "server"))
-        info |= _parse_info(await self.execute("INFO", "replication"))
-        self.server = _server_of(info, self._address.public)
-        oldest = OLDEST_VALKEY if self.server.name == "valkey" else OLDEST_REDIS
-        if self.server.version < oldest:
-            raise errors.ServerTooOld(
-                f"{self._address.public} is {self.server.name} {_dotted(self.server.version)}; needed is Redis "
-                f"{_dotted(OLDEST_REDIS)} or Valkey {_dotted(OLDEST_VALKEY)}, or newer: they have Functions"
+    async def _inspect(self, min_replicas: int) -> None:
+        await self.execute("PING")  # INFO is answered while the server is loading its data, PING is not
+        sections = await self.pipeline([("INFO", "server"), ("INFO", "replication")])
+        info = parse_info(b"".join(section for section in sections if isinstance(section, bytes)))
+        self.server = judge(info, self._address.public)
+        if self.server.replicas < min_replicas:
+            raise errors.NotReplicated(
+                f"{self._address.public} has {self.server.replicas} replicas connected, and "
+                f"AGL_MIN_REPLICAS={min_replicas}"
             )
-        if info.get("role") != "master":
-            raise errors.ServerReadOnly(
-                f"{self._address.public} is a replica (role {info.get('role')!r}) of "
-                f"{info.get('master_host')}:{info.get('master_port')}; point AGL_REDIS_URL at the primary"
-            )
-
-
-def _parse_info(reply: Reply) -> dict[str, str]:
-    text = reply.decode() if isinstance(reply, bytes) else ""
-    return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
-
-
-def _server_of(info: dict[str, str], public: str) -> ServerInfo:
-    """Valkey reports the Redis version that it is compatible with, and its own beside it."""
-    name = "valkey" if "valkey_version" in info else "redis"
-    version = info.get(f"{name}_version", "")
-    numbers = tuple(int(part) for part in version.split(".") if part.isdecimal())
-    if not numbers:
-        raise errors.ServerRefused(f"{public} does not say which version it is (INFO server: {version!r})")
-    return ServerInfo(name, numbers)
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(map(str, version))

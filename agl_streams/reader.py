@@ -13,8 +13,12 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+import structlog
+
 from agl_streams import errors
 from agl_streams.wire import FAULTS, Address, Arg, Reply, Wire, pack, ready, translate
+
+_log = structlog.get_logger()
 
 READ_GRACE_S: Final = 10.0  # how much later than its BLOCK time an answer may come: a stalled server, a slow link
 UNBLOCK_FIRST_S: Final = 0.002  # the command may still be on its way to the server; then it is asked again
@@ -63,51 +67,64 @@ class BlockingReader:
         """
         if self._waiting:
             raise errors.InvalidRequest("a BlockingReader serves one read() at a time; make another with reader()")
+        packed = pack(args)
         self._waiting = True
         try:
             kept = await self._finish()
             if kept is not None:
                 return kept
             self._stop.clear()
-            self._task = asyncio.create_task(self._run(pack(args), block_ms))
+            self._task = asyncio.create_task(self._run(packed, block_ms))
             return await self._finish()
         finally:
             self._waiting = False
 
     async def take(self) -> Reply:
-        """What the last read brought after its awaiting task was cancelled, or None. Ends a read still pending."""
+        """What the last read brought after its awaiting task was cancelled, or None. Stops it if it is still pending.
+
+        Raises what that read raised.
+        """
         await self.stop()
         return None if self._waiting else await self._finish()
 
     async def stop(self) -> None:
         """End the read that is pending now; it returns what it has. A later ``read`` blocks again."""
-        if self._task is None or self._task.done():
-            return
-        if self._stopper is None:
-            self._stopper = asyncio.create_task(self._unblock(self._task))
-            self._stopper.add_done_callback(self._stopped)
-        await asyncio.shield(self._stopper)
+        task = self._task
+        while task is not None and not task.done():
+            await asyncio.shield(self._stopping(task))
 
     async def close(self) -> None:
         """Stop, and close the connection. Entries kept from a cancelled read are dropped: ``take`` them before."""
         self._forget(self)
-        await self.stop()
+        try:
+            if await self.take() is not None:
+                _log.warning("redis_read_dropped", url=self._address.public)
+        except errors.AglError as error:
+            _log.debug("redis_read_failed", url=self._address.public, error=str(error))
         await self._wire.disconnect()
 
     async def _finish(self) -> Reply:
-        """Wait for the pending command and hand out its result once; None when there is none."""
+        """Wait for the last command, if any, and hand out its result once."""
         task = self._task
         if task is None:
             return None
         try:
             await asyncio.wait({task})
+            if self._stopper is not None:
+                await asyncio.shield(self._stopper)  # its UNBLOCK must not reach the read after this one
         except asyncio.CancelledError:
-            if self._stopper is None and not task.done():
-                self._stopper = asyncio.create_task(self._unblock(task))
-                self._stopper.add_done_callback(self._stopped)
+            if not task.done():
+                self._stopping(task)
             raise
         self._task = None
         return task.result()
+
+    def _stopping(self, task: asyncio.Task[Reply]) -> asyncio.Task[None]:
+        """The task that stops a read; only one at a time."""
+        if self._stopper is None:
+            self._stopper = asyncio.create_task(self._unblock(task))
+            self._stopper.add_done_callback(self._stopped)
+        return self._stopper
 
     def _stopped(self, stopper: asyncio.Task[None]) -> None:
         self._stopper = None

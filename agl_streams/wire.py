@@ -137,45 +137,44 @@ def pack(args: Sequence[Arg]) -> bytes:
 
 
 class Pool:
-    """A bounded set of connections to one address. A connection is used by one command at a time."""
+    """A bounded set of connections to one address. A connection serves one exchange at a time."""
 
     def __init__(self, address: Address) -> None:
-        self.address = address
+        self._address = address
         self._idle: list[Wire] = []
         self._places = asyncio.Semaphore(address.max_connections)
+        self._closed = False
 
-    async def exchange(self, packed: bytes, timeout_s: float | None = None) -> Reply:
-        """Send one packed command and read its reply; raises what redis-py raises, or ``TimeoutError``."""
+    async def exchange(self, packed: bytes, count: int) -> list[Reply]:
+        """Send ``count`` packed commands in one piece and read as many replies.
+
+        Raises what redis-py raises, or ``TimeoutError``; of several error replies the first, once all are read.
+        """
         async with self._places:
-            wire = self._idle.pop() if self._idle else self.address.connection()
+            wire = self._take()
             try:
-                async with asyncio.timeout(timeout_s or self.address.command_timeout_s):
+                async with asyncio.timeout(self._address.command_timeout_s):
                     await ready(wire)
                     await wire.send_packed_command(packed, check_health=False)
-                    return await wire.read_response()
-            except redis_errors.ResponseError:
+                    return await _read_all(wire, count)
+            except redis_errors.ResponseError as reply:
+                if isinstance(reply, redis_errors.ReadOnlyError):
+                    await wire.disconnect(nowait=True)  # after a failover the same name leads to the new primary
                 raise
             except BaseException:
                 # Cancelled, timed out or cut: a reply may still be on its way, and the next command would read it.
                 await wire.disconnect(nowait=True)
                 raise
             finally:
-                self._idle.append(wire)
+                if self._closed:
+                    await wire.disconnect(nowait=True)
+                else:
+                    self._idle.append(wire)
 
-    async def exchange_many(self, packed: bytes, count: int) -> list[Reply | redis_errors.ResponseError]:
-        """Send ``count`` commands in one piece and read as many replies; error replies are returned in their place."""
-        async with self._places:
-            wire = self._idle.pop() if self._idle else self.address.connection()
-            try:
-                async with asyncio.timeout(self.address.command_timeout_s):
-                    await ready(wire)
-                    await wire.send_packed_command(packed, check_health=False)
-                    return [await _reply_or_error(wire) for _ in range(count)]
-            except BaseException:
-                await wire.disconnect(nowait=True)  # as in exchange
-                raise
-            finally:
-                self._idle.append(wire)
+    def _take(self) -> Wire:
+        if self._closed:
+            raise errors.StoreUnavailable(f"the connection to {self._address.public} has been closed; open another")
+        return self._idle.pop() if self._idle else self._address.connection()
 
     async def drop_idle(self) -> None:
         """Close the idle connections: after one of them was cut, the others are most likely dead as well."""
@@ -183,10 +182,25 @@ class Pool:
             await wire.disconnect(nowait=True)
 
     async def close(self) -> None:
-        """Close every connection, and wait until their transports are closed."""
-        for wire in self._idle:
-            await wire.disconnect()
-        self._idle.clear()
+        """Close every connection, those in use at the end of their exchange."""
+        self._closed = True
+        while self._idle:
+            await self._idle.pop().disconnect()
+
+
+async def _read_all(wire: Wire, count: int) -> list[Reply]:
+    if count == 1:
+        return [await wire.read_response()]
+    replies: list[Reply] = []
+    failed: redis_errors.ResponseError | None = None
+    for _ in range(count):
+        try:
+            replies.append(await wire.read_response())
+        except redis_errors.ResponseError as error:
+            failed = failed or error
+    if failed:
+        raise failed
+    return replies
 
 
 async def ready(wire: Wire) -> bool:
@@ -197,13 +211,6 @@ async def ready(wire: Wire) -> bool:
         await wire.disconnect(nowait=True)
     await wire.connect()
     return True
-
-
-async def _reply_or_error(wire: Wire) -> Reply | redis_errors.ResponseError:
-    try:
-        return await wire.read_response()
-    except redis_errors.ResponseError as error:
-        return error
 
 
 FAULTS = (redis_errors.RedisError, OSError, TimeoutError)

@@ -88,9 +88,10 @@ def bench_core(
     pairs: Annotated[int, typer.Option(min=1, help="Interleaved A/B pairs; the median counts.")] = 5,
 ) -> None:
     """Writes, batches, wake-up and whole cycles of the store, against bare commands by the same client."""
+    given = _settings(redis_url, namespace, data_dir)
     from agl_streams.bench.core import main as run_bench  # a benchmark's needs are no command's start-up time
 
-    with _server(_settings(redis_url, namespace, data_dir)) as settings:
+    with _server(given) as settings:
         code = run_bench(settings, pairs=pairs, json_output=json_output)
     raise typer.Exit(code)
 

@@ -10,7 +10,7 @@ import contextlib
 import importlib.metadata
 import platform
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -206,7 +206,7 @@ def _settings(
 
 
 @contextlib.contextmanager
-def _server(settings: Settings) -> Iterator[Settings]:
+def _server(settings: Settings) -> Generator[Settings]:
     """The settings with a server to talk to: the one given, or the embedded engine of the data directory."""
     if settings.redis_url is not None:
         yield settings
@@ -226,7 +226,7 @@ def _part(name: str) -> Callable[..., None]:
 
 
 @contextlib.contextmanager
-def _extra(name: str) -> Iterator[None]:
+def _extra(name: str) -> Generator[None]:
     try:
         yield
     except ModuleNotFoundError as error:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 NANOSECONDS_ABOVE: Final = 1e12
 """A bare timestamp above this is nanoseconds; as seconds it would be the year 33658. Agent-lightning's rule."""
-NANOSECONDS_PER_SECOND: Final = 1e9
+NANOSECONDS_PER_SECOND: Final = 10**9
+"""An int: dividing ints is exact to the last bit, while today's nanoseconds no longer fit a float."""
 NO_TRACE_ID: Final = "0" * 32
 NO_SPAN_ID: Final = "0" * 16
 
@@ -48,7 +49,7 @@ def span_fields(span: ReadableSpan) -> dict[str, Any]:
     Args:
         span: a span of ``opentelemetry-sdk``, ended or still live.
     """
-    context = _context_of(span)
+    context = span.get_span_context()
     return {
         "trace_id": hex_trace_id(context.trace_id) if context else NO_TRACE_ID,
         "span_id": hex_span_id(context.span_id) if context else NO_SPAN_ID,
@@ -70,11 +71,6 @@ def is_readable_span(value: object) -> TypeGuard[ReadableSpan]:
     """Whether a value is a span of the SDK. Where the SDK was never imported, nothing is."""
     sdk = sys.modules.get("opentelemetry.sdk.trace")
     return sdk is not None and isinstance(value, sdk.ReadableSpan)
-
-
-def _context_of(span: ReadableSpan) -> SpanContext | None:
-    # The SDK declares that there always is one, yet a ReadableSpan may be built without.
-    return span.get_span_context()
 
 
 def _attributes(attributes: Mapping[str, AttributeValue] | None) -> dict[str, Any]:

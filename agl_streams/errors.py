@@ -27,7 +27,7 @@ AglError
 ├── CaptureError                     a model call could not be recorded
 └── AgentError                       the agent gave something that is not a result
 
-Errors that Agent-lightning raises as ``ValueError`` are ``ValueError`` here too, so code written against it keeps working.
+Errors that Agent-lightning raises as ``ValueError`` are ``ValueError`` here too, so code written for it keeps working.
 """
 
 from __future__ import annotations
@@ -155,7 +155,10 @@ OUTCOMES: dict[str, tuple[type[AglError], str]] = {
     "ended": (AttemptEnded, "the attempt has ended or its rollout is finished; its agent should stop"),
     "superseded": (Superseded, "a newer attempt owns the rollout; this one is fenced off and should stop"),
     "changed": (Changed, "it was changed by somebody else in between; read it again"),
-    "no_namespace": (NamespaceError, "the namespace vanished twice while it was used; is somebody flushing the server?"),
+    "no_namespace": (
+        NamespaceError,
+        "the namespace vanished twice while it was used; is somebody flushing the server?",
+    ),
     "wrong_shards": (
         WrongShardCount,
         "the namespace was created with another shard count (the last value); set AGL_SHARDS to it, or use another "
@@ -167,7 +170,10 @@ OUTCOMES: dict[str, tuple[type[AglError], str]] = {
     ),
     "upgrade": (Upgrade, "a newer release has written to this namespace; upgrade agl-streams here"),
     "gap": (Gap, "the log misses an event before this id; rebuild the namespace from its archive"),
-    "unknown_event": (Upgrade, "the log has an event of a type that this release does not know; upgrade agl-streams here"),
+    "unknown_event": (
+        Upgrade,
+        "the log has an event of a type that this release does not know; upgrade agl-streams here",
+    ),
 }
 """What each outcome word of the functions means. ``ok`` and the words of ``renew`` are answers, not errors."""
 

@@ -7,7 +7,7 @@ library (``FUNCTION FLUSH``, a failover) or the namespace (``FLUSHALL``) gets th
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
@@ -161,14 +161,13 @@ class ShardFunctions:
 
     async def append_spans(self, rollout_id: str, attempt_id: str, spans: Sequence[NewSpan]) -> list[int | None]:
         """Store spans of one attempt; per span its sequence number, or None for one that was there before."""
-        numbers: list[int | None] = []
+        numbers: list[Any] = []
         for batch in _span_batches(spans):
             args: list[Arg] = []
             for span in batch:
                 args += (span.span_id, span.sequence, span.first_us, span.last_us, span.sums, span.payload)
-            reply = await self._write("append_spans", rollout_id, attempt_id, new_token(), *args)
-            numbers += [None if number is None else int(number) for number in reply]
-        return numbers
+            numbers += await self._write("append_spans", rollout_id, attempt_id, new_token(), *args)
+        return [None if number is None else int(number) for number in numbers]
 
     async def admit(self, rollout_id: str, attempt_id: str, count: int = 1, *, check: bool) -> int:
         """The first of ``count`` sequence numbers; with ``check`` only for an open, newest attempt."""
@@ -197,10 +196,16 @@ class ShardFunctions:
         )[0]  # fmt: skip
 
     async def update_rollout(
-        self, rollout_id: str, *, status: str = "", body_version: str = "", body: bytes = b"", **fields: str
+        self,
+        rollout_id: str,
+        *,
+        status: str = "",
+        body_version: str = "",
+        body: bytes = b"",
+        fields: Mapping[str, str] | None = None,
     ) -> View:
         """Replace fields of a rollout; a field given as '' becomes null."""
-        pairs = [part for pair in fields.items() for part in pair]
+        pairs = [part for pair in (fields or {}).items() for part in pair]
         return (await self._write("update_rollout", rollout_id, body_version, body, status, *pairs))[0]
 
     async def cancel(self, rollout_id: str, reason: str) -> View:
@@ -226,7 +231,9 @@ class ShardFunctions:
         events, last_id = await self._write("fold", limit)
         return FoldResult(int(events), last_id.decode() or None)
 
-    async def expire(self, lease_us: str, begin_ms: int, max_deliveries: int, limit: int = EXPIRE_LIMIT) -> ExpireResult:
+    async def expire(
+        self, lease_us: str, begin_ms: int, max_deliveries: int, limit: int = EXPIRE_LIMIT
+    ) -> ExpireResult:
         """End what is overdue and put back what was never begun."""
         ended, returned, nearest, more = await self._write("expire", limit, lease_us, begin_ms, max_deliveries)
         return ExpireResult(ended, returned, int(nearest) if nearest else None, more == b"1")
@@ -299,11 +306,7 @@ class ShardFunctions:
         try:
             reply = cast("list[Any]", await self._connection.execute(*call))
         except CommandFailed as error:
-            if "Function not found" not in error.detail:
-                raise
-            _log.warning("functions_reloaded", library=self._library.name, command=command)
-            await self.load()
-            reply = cast("list[Any]", await self._connection.execute(*call))
+            reply = await self._recover(error, call)
         if reply[0] == b"no_namespace":
             _log.warning("namespace_recreated", prefix=self.keys.prefix, command=command)
             await self.load()
@@ -311,6 +314,16 @@ class ShardFunctions:
         if reply[0] != b"ok":
             raise outcome_error(reply[0].decode(), command, [_shown(arg) for arg in (*args, *reply[1:])])
         return reply[1:]
+
+    async def _recover(self, error: CommandFailed, call: tuple[Arg, ...]) -> list[Any]:
+        """Load the library into a server that lost it and call again; name the cause of any other failure."""
+        if error.code == "WRONGTYPE" or "WRONGTYPE" in error.detail:
+            raise outcome_error("foreign_key", str(call[1]), [self.keys.prefix, error.detail]) from error
+        if "Function not found" not in error.detail:
+            raise error
+        _log.warning("functions_reloaded", library=self._library.name)
+        await self.load()
+        return cast("list[Any]", await self._connection.execute(*call))
 
 
 def _shown(arg: object) -> str:

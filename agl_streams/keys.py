@@ -1,9 +1,9 @@
 """Every Redis key of the project: its name, type, writer, reader and lifetime.
 
-All keys of a shard share the hash tag ``{namespace.shard}``, so each function runs on one node of a cluster. Keys are of
-two classes. **Durable** keys are written only by ``apply`` (and ``fold``, its part for sums) and come out equal after a
-rebuild from the log. **Live** keys hold leases, heartbeats and request bookkeeping; they may be lost with a rebuild and
-are never by themselves the reason for a status.
+All keys of a shard share the hash tag ``{namespace.shard}``, so each function runs on one node of a cluster. Keys are
+of two classes. **Durable** keys are written only by ``apply`` (and ``fold``, its part for sums) and come out equal
+after a rebuild from the log. **Live** keys hold leases, heartbeats and request bookkeeping; they may be lost with a
+rebuild and are never by themselves the reason for a status.
 """
 
 from __future__ import annotations

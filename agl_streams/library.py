@@ -13,7 +13,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-from agl_streams.projections import ATTEMPT, ROLLOUT, ROLLOUT_STATE, SUMS, WORKER, WORKER_LIVE
+from agl_streams.projections import ATTEMPT, FOLDED, ROLLOUT, ROLLOUT_STATE, SUMS, WORKER, WORKER_LIVE
 
 SCHEMA: Final = 1
 """Version of events and projections. Raised when an older release could no longer read what this one writes."""
@@ -95,6 +95,7 @@ def _constants() -> str:
         "ROLLOUT": ROLLOUT,
         "ROLLOUT_STATE": ROLLOUT_STATE,
         "ATTEMPT": ATTEMPT,
+        "FOLDED": FOLDED,
         "WORKER": WORKER,
         "WORKER_LIVE": WORKER_LIVE,
         "SUMS": SUMS,

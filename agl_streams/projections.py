@@ -27,6 +27,8 @@ ATTEMPT: Final = (
     "status", "seq", "start", "end", "worker", "heartbeat", "lease", "reason", "body", "spans", *SUMS, "first", "last",
     "sequence",
 )  # fmt: skip
+FOLDED: Final = ("status", "spans", *SUMS, "first", "last", "sequence")
+"""What fold reads to add to it; the status only tells whether the thing is still there."""
 WORKER: Final = ("status", "busy", "idle", "dequeue", "rollout", "attempt", "n")
 WORKER_LIVE: Final = ("heartbeat", "dequeue", "stats")
 
@@ -98,7 +100,7 @@ def decode_attempt(rollout_id: str, view: View) -> Attempt:
     """An attempt."""
     attempt_id, values, body = view
     row = fields(ATTEMPT, values)
-    metadata = bodies.decode_json(body) if body is not None else None
+    metadata: dict[str, Any] | None = bodies.decode_json(body) if body is not None else None
     if "reason" in row:
         metadata = {**(metadata or {}), REASON: row["reason"]}
     return Attempt(
@@ -133,7 +135,7 @@ def decode_sums(names: tuple[str, ...], values: Reply) -> RolloutSums:
 def decode_worker(view: View) -> Worker:
     """A worker, from what transitions, heartbeats and polls say of it; of two times of a kind the later one."""
     worker_id, values, live_values = view
-    row, live = fields(WORKER, values), fields(WORKER_LIVE, live_values[:2] + [None])
+    row, live = fields(WORKER, values), fields(WORKER_LIVE, [*live_values[:2], None])
     stats = live_values[2]
     return Worker(
         worker_id=unescape(worker_id.decode()),

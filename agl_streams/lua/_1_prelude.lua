@@ -37,23 +37,20 @@ end
 -- Opens the shard for a writing command. Returns its context, or nil and an outcome word.
 -- The clock argument is empty except in tests; event time never runs backwards.
 function U.open(keys, clock)
-  local meta = redis.pcall('HMGET', keys[1], 'schema', 'n', 'time')
-  if meta.err then
-    return nil, 'foreign_key'
-  end
+  local meta = redis.call('HMGET', keys[1], 'schema', 'n', 'time')
   if not meta[1] then
     return nil, 'no_namespace'
   end
   if tonumber(meta[1]) > SCHEMA then
     return nil, 'upgrade'
   end
-  local now = tonumber(clock)
+  local now, n = tonumber(clock), tonumber(meta[2])
   if not now then
     local time = redis.call('TIME')
-    now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+    now = time[1] * 1000000 + time[2]
   end
-  local prefix = string.sub(keys[1], 1, -5)
-  return { prefix = prefix, meta = keys[1], n = tonumber(meta[2]), now = math.max(now, tonumber(meta[3])) }
+  now = math.max(now, tonumber(meta[3]))
+  return { prefix = string.sub(keys[1], 1, -5), meta = keys[1], n = n, now = now, time = U.int(now) }
 end
 
 -- Writes one event and applies it: the only door to the log and, through `apply`, to every durable key. Each call leaves
@@ -61,12 +58,10 @@ end
 -- `payloads` maps a key's name without prefix (or a span id) to the opaque bytes that travel beside the event.
 function U.emit(ctx, kind, fields, payloads)
   local n = ctx.n + 1
-  local flat = { 'type', kind, 'n', U.int(n), 'time', U.int(ctx.now) }
-  for i = 1, #fields do
-    flat[#flat + 1] = fields[i]
-  end
-  local id = redis.call('XADD', ctx.prefix .. 'log', '*', unpack(flat))
-  U.apply(ctx.prefix, id, U.map(flat), payloads)
+  local e = U.map(fields)
+  e.type, e.n, e.time = kind, U.int(n), ctx.time
+  local id = redis.call('XADD', ctx.prefix .. 'log', '*', 'type', kind, 'n', e.n, 'time', e.time, unpack(fields))
+  U.apply(ctx.prefix, id, e, payloads)
   ctx.n = n
   return id
 end

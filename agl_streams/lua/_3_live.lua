@@ -6,6 +6,17 @@ function L.member(rollout_id, attempt_id)
   return rollout_id .. ':' .. attempt_id
 end
 
+-- When the lease of an attempt runs out, in microseconds, or nil. A span renews it by being a heartbeat, so that storing
+-- one costs no further write. A heartbeat time that a user set in the future proves nothing.
+function L.lease_until(ctx, rollout, attempt)
+  local renewed = tonumber(redis.call('HGET', ctx.prefix .. 'live:leases', L.member(rollout.id, attempt.id)) or '')
+  if attempt.lease and attempt.heartbeat then
+    local seen = math.min(tonumber(attempt.heartbeat), ctx.now)
+    renewed = math.max(renewed or 0, seen + tonumber(attempt.lease))
+  end
+  return renewed
+end
+
 -- When the watchdog must look at an open attempt, in microseconds; nil when nothing limits it.
 -- Returns the time and the rule that it comes from. Grace puts off what only silence would prove.
 function L.deadline(rollout, attempt, lease_until, grace)
@@ -29,10 +40,6 @@ function L.deadline(rollout, attempt, lease_until, grace)
   return best, rule
 end
 
-function L.lease_until(ctx, member)
-  return tonumber(redis.call('HGET', ctx.prefix .. 'live:leases', member) or '')
-end
-
 function L.grace(ctx)
   return tonumber(redis.call('HGET', ctx.prefix .. 'live:watch', 'grace') or '0')
 end
@@ -40,7 +47,7 @@ end
 -- Writes the true deadline of an open attempt, or removes it.
 function L.arm(ctx, rollout, attempt)
   local member = L.member(rollout.id, attempt.id)
-  local at = L.deadline(rollout, attempt, L.lease_until(ctx, member), 0)
+  local at = L.deadline(rollout, attempt, L.lease_until(ctx, rollout, attempt), 0)
   if at then
     redis.call('ZADD', ctx.prefix .. 'live:deadlines', U.int(at), member)
   else
@@ -63,15 +70,35 @@ end
 
 -- The highest sequence number issued or seen in a rollout. Numbers that were issued before a rebuild but never seen are
 -- skipped over by SEQUENCE_GAP, so none is ever handed out twice.
-function L.sequence(ctx, rollout)
-  local issued = redis.call('HGET', ctx.prefix .. 'live:sequence', rollout.id)
+function L.sequence(ctx, rollout_id)
+  local issued = redis.call('HGET', ctx.prefix .. 'live:sequence', rollout_id)
   if issued then
     return tonumber(issued)
   end
-  local seen = tonumber(rollout.sequence or '0')
+  local seen = tonumber(redis.call('HGET', ctx.prefix .. 'rollout:' .. rollout_id, 'sequence') or '0')
   return seen > 0 and seen + SEQUENCE_GAP or 0
 end
 
 function L.set_sequence(ctx, rollout_id, number)
   redis.call('HSET', ctx.prefix .. 'live:sequence', rollout_id, U.int(number))
+end
+
+-- The next number, handed out. One call in the usual case.
+function L.next_sequence(ctx, rollout_id)
+  local number = redis.call('HINCRBY', ctx.prefix .. 'live:sequence', rollout_id, 1)
+  if number == 1 then
+    local seen = tonumber(redis.call('HGET', ctx.prefix .. 'rollout:' .. rollout_id, 'sequence') or '0')
+    if seen > 0 then
+      number = seen + SEQUENCE_GAP + 1
+      L.set_sequence(ctx, rollout_id, number)
+    end
+  end
+  return number
+end
+
+-- An explicit number raises the counter, so that no later caller is handed it again.
+function L.raise_sequence(ctx, rollout_id, number)
+  if number > L.sequence(ctx, rollout_id) then
+    L.set_sequence(ctx, rollout_id, number)
+  end
 end

@@ -77,18 +77,13 @@ end
 
 -- Payloads and the heartbeat at once; sums are the aggregator's (fold.lua), because only sums commute.
 function A.spans(prefix, id, e, payloads)
-  local flat = {}
-  for span, bytes in pairs(payloads or {}) do
-    flat[#flat + 1] = span
-    flat[#flat + 1] = id .. bytes
+  local attempt = e.rollout .. ':' .. e.attempt
+  for span, bytes in pairs(payloads) do
+    redis.call('HSET', prefix .. 'spans:' .. attempt, span, id .. bytes)
   end
-  if #flat > 0 then
-    redis.call('HSET', prefix .. 'spans:' .. e.rollout .. ':' .. e.attempt, unpack(flat))
-  end
-  local key = prefix .. 'attempt:' .. e.rollout .. ':' .. e.attempt
-  local seen = redis.call('HGET', key, 'heartbeat')
+  local seen = redis.call('HGET', prefix .. 'attempt:' .. attempt, 'heartbeat')
   if not seen or tonumber(seen) < tonumber(e.time) then
-    redis.call('HSET', key, 'heartbeat', e.time)
+    redis.call('HSET', prefix .. 'attempt:' .. attempt, 'heartbeat', e.time)
   end
 end
 

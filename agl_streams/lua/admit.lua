@@ -21,12 +21,11 @@ function C.admit(keys, args)
   if not ctx then
     return { refusal }
   end
-  local rollout = S.rollout(ctx, args[2])
-  refusal = args[5] == '1' and C.refuse_call(ctx, rollout, args[3])
+  refusal = args[5] == '1' and C.refuse_call(ctx, S.rollout(ctx, args[2]), args[3])
   if refusal then
     return { refusal }
   end
-  local before = L.sequence(ctx, rollout or { id = args[2] })
+  local before = L.sequence(ctx, args[2])
   L.set_sequence(ctx, args[2], before + tonumber(args[4]))
   return { 'ok', U.int(before + 1) }
 end

@@ -1,5 +1,5 @@
 -- name: append_spans
--- does: stores new spans of one attempt, drops those it already has, and wakes the attempt (a span is a heartbeat).
+-- does: stores new spans of one attempt, drops those it already has, and wakes the attempt (a span is a heartbeat). The hot path: it reads three fields of the attempt, and the rest only to wake it.
 -- flags:
 -- keys: meta
 -- args: clock, rollout, attempt, token of this request, then per span: span id, sequence number ('' = take the next), start_us, end_us ('' = none), sums ('' or 'calls,prompt,completion,incomplete,rewards,reward'), payload
@@ -22,60 +22,30 @@ function C.wake(ctx, rollout, attempt)
   attempt.status = 'running'
 end
 
--- Adds one span's sums 'calls,prompt,completion,incomplete,rewards,reward' to the batch's.
-function C.add_sums(total, sums)
-  if sums == '' then
-    return
-  end
-  local at = 1
-  for value in string.gmatch(sums, '[^,]+') do
-    local name = SUMS[at]
-    if name == 'reward' then
-      total.reward = value
-    else
-      total[name] = (total[name] or 0) + tonumber(value)
-    end
-    at = at + 1
-  end
-end
-
-function C.batch_fields(rollout, attempt, ids, total)
-  local fields = { 'rollout', rollout, 'attempt', attempt, 'count', U.int(#ids), 'ids', table.concat(ids, '\n') }
-  U.put(fields, 'sequence', U.int(total.sequence))
-  U.put(fields, 'first', total.first and U.int(total.first))
-  U.put(fields, 'last', total.last and U.int(total.last))
-  for _, name in ipairs(SUMS) do
-    local value = total[name]
-    U.put(fields, name, value and value ~= 0 and (name == 'reward' and value or U.int(value)))
-  end
-  return fields
-end
+-- Whether a span wakes an attempt of this status. A timed-out or finished one stays what it is.
+C.WAKES = { preparing = true, unresponsive = true }
 
 function C.append_spans(keys, args)
   local ctx, refusal = U.open(keys, args[1])
   if not ctx then
     return { refusal }
   end
-  local rollout = S.rollout(ctx, args[2])
-  local attempt = rollout and S.attempt(ctx, args[2], args[3])
-  if not attempt then
-    return { rollout and 'not_found_attempt' or 'not_found_rollout' }
+  local attempt_key = ctx.prefix .. 'attempt:' .. args[2] .. ':' .. args[3]
+  local status = redis.call('HGET', attempt_key, 'status')
+  if not status then
+    local known = redis.call('EXISTS', ctx.prefix .. 'rollout:' .. args[2]) == 1
+    return { known and 'not_found_attempt' or 'not_found_rollout' }
   end
-  local reply, ids, payloads, total = C.collect(ctx, rollout, attempt, args)
-  if #ids == 0 then
+  local reply, batch = C.collect(ctx, args)
+  if not batch then
     return reply
   end
-  local woken = attempt.status == 'preparing' or attempt.status == 'unresponsive'
-  if woken then
+  if C.WAKES[status] then
+    local rollout, attempt = S.rollout(ctx, args[2]), S.attempt(ctx, args[2], args[3])
     C.wake(ctx, rollout, attempt)
-  end
-  U.emit(ctx, 'spans', C.batch_fields(args[2], args[3], ids, total), payloads)
-  if attempt.lease and S.open[attempt.status] then
-    L.lease(ctx, args[2], args[3], attempt.lease)
-  end
-  if woken then
-    attempt.heartbeat = U.int(ctx.now)
+    attempt.heartbeat = ctx.time
     L.arm(ctx, rollout, attempt)
   end
+  U.emit(ctx, 'spans', C.batch_fields(args, batch), batch.payloads)
   return reply
 end

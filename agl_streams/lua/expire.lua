@@ -35,7 +35,7 @@ function C.expire_attempt(ctx, member, grace, max_deliveries)
     L.forget(ctx, rollout_id, attempt_id)
     return false
   end
-  local at, rule = L.deadline(rollout, attempt, L.lease_until(ctx, member), grace)
+  local at, rule = L.deadline(rollout, attempt, L.lease_until(ctx, rollout, attempt), grace)
   if not at or ctx.now <= at then
     redis.call(at and 'ZADD' or 'ZREM', ctx.prefix .. 'live:deadlines', unpack(at and { U.int(at), member } or { member }))
     return false

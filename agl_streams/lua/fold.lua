@@ -6,46 +6,42 @@
 -- result: ok, events read, last event id ('' = none); or gap, the event id before which one is missing; or unknown_event, its type and id
 -- events:
 
--- Adds one event's sums to the totals of one key. Only sums, minima, maxima and "last wins" in log order: what commutes.
+-- Adds one event's sums to the totals of one key.
 function C.add_event(totals, key, e)
   local total = totals[key]
   if not total then
-    total = { spans = 0 }
+    total = { spans = 0, sequence = '0' }
     totals[key] = total
   end
-  total.spans = total.spans + tonumber(e.count)
-  for _, name in ipairs(SUMS) do
-    if name == 'reward' then
-      total.reward = e.reward or total.reward
-    elseif e[name] then
-      total[name] = (total[name] or 0) + tonumber(e[name])
-    end
-  end
-  local first, last, sequence = tonumber(e.first or ''), tonumber(e.last or ''), tonumber(e.sequence or '')
-  total.first = math.min(total.first or first or math.huge, first or math.huge)
-  total.last = math.max(total.last or last or 0, last or 0)
-  total.sequence = math.max(total.sequence or sequence or 0, sequence or 0)
+  total.spans = total.spans + e.count
+  total.sums = e.sums and (total.sums and U.add_sums(total.sums, e.sums) or e.sums) or total.sums
+  total.first = C.pick(total.first, e.first, math.min)
+  total.last = C.pick(total.last, e.last, math.max)
+  total.sequence = C.pick(total.sequence, e.sequence, math.max)
+end
+
+-- The smaller or greater of two numbers as text, either of which may be missing.
+function C.pick(a, b, choose)
+  return a and b and U.int(choose(tonumber(a), tonumber(b))) or a or b
 end
 
 -- Writes the totals of one key; a key that was retired meanwhile stays away.
 function C.write_totals(key, total)
-  local old = U.read(key, { 'status', 'spans', 'first', 'last', 'sequence', unpack(SUMS) })
+  local old = U.read(key, FOLDED)
   if not old.status then
     return
   end
-  local set = { 'spans', U.int(tonumber(old.spans or '0') + total.spans) }
+  local set = { 'spans', U.int((old.spans or 0) + total.spans) }
+  local sums = total.sums and U.parse_sums(total.sums) or {}
   for _, name in ipairs(SUMS) do
-    if name == 'reward' then
-      U.put(set, name, total.reward)
-    elseif total[name] then
-      U.put(set, name, U.int(tonumber(old[name] or '0') + total[name]))
+    if sums[name] and sums[name] ~= '0' then
+      local sum = name == 'reward' and sums.reward or U.int((old[name] or 0) + sums[name])
+      U.put(set, name, sum)
     end
   end
-  local first = math.min(tonumber(old.first or '') or math.huge, total.first)
-  U.put(set, 'first', first < math.huge and U.int(first))
-  local last = math.max(tonumber(old.last or '') or 0, total.last)
-  U.put(set, 'last', last > 0 and U.int(last))
-  U.put(set, 'sequence', U.int(math.max(tonumber(old.sequence or '') or 0, total.sequence)))
+  U.put(set, 'first', C.pick(old.first, total.first, math.min))
+  U.put(set, 'last', C.pick(old.last, total.last, math.max))
+  U.put(set, 'sequence', C.pick(old.sequence, total.sequence, math.max))
   redis.call('HSET', key, unpack(set))
 end
 

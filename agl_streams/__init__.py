@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         rollout,
     )
     from agl_streams.config import Settings, load_settings
+    from agl_streams.consumer import RolloutConsumer
     from agl_streams.engine import Engine
     from agl_streams.errors import (
         AgentError,
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
         Triplet,
         Worker,
     )
+    from agl_streams.store import StreamStore
 
     __version__: str
 
@@ -104,12 +106,14 @@ _HOMES = {
     "ResourcesUpdate": "agl_streams.models",
     "Rollout": "agl_streams.models",
     "RolloutConfig": "agl_streams.models",
+    "RolloutConsumer": "agl_streams.consumer",
     "ServerReadOnly": "agl_streams.errors",
     "ServerRefused": "agl_streams.errors",
     "ServerTooOld": "agl_streams.errors",
     "Settings": "agl_streams.config",
     "Span": "agl_streams.models",
     "StoreUnavailable": "agl_streams.errors",
+    "StreamStore": "agl_streams.store",
     "Superseded": "agl_streams.errors",
     "TooLarge": "agl_streams.errors",
     "Triplet": "agl_streams.models",
@@ -160,12 +164,14 @@ __all__ = [
     "ResourcesUpdate",
     "Rollout",
     "RolloutConfig",
+    "RolloutConsumer",
     "ServerReadOnly",
     "ServerRefused",
     "ServerTooOld",
     "Settings",
     "Span",
     "StoreUnavailable",
+    "StreamStore",
     "Superseded",
     "TooLarge",
     "Triplet",

@@ -31,7 +31,7 @@ class Source:
 
     @property
     def tree(self) -> ast.Module:
-        return _tree(self.text)
+        return _tree(self.name, self.text)
 
     def line(self, number: int) -> str:
         """The line of that number, counted from 1."""
@@ -45,8 +45,8 @@ class Source:
 
 
 @cache
-def _tree(text: str) -> ast.Module:
-    return ast.parse(text)
+def _tree(name: str, text: str) -> ast.Module:
+    return ast.parse(text, filename=name)
 
 
 @cache

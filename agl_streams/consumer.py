@@ -44,7 +44,6 @@ class RolloutConsumer:
         self._worker = escape(check_worker_id(worker_id))
         self._lease_us = us(store.settings.lease_seconds if lease_seconds is None else lease_seconds)
         self._readers = [store.connection.reader() for _ in range(store.shards)]
-        self._kept: dict[int, list[Entry]] = {}
         self._first = 0
         self._stopped = False
 
@@ -69,13 +68,11 @@ class RolloutConsumer:
             await reader.stop()
 
     async def close(self) -> None:
-        """Stop, give back what a cancelled `next` left behind, and close the connections."""
+        """Stop, give back what was handed over and not begun, leave the group, and close the connections."""
         await self.stop()
-        kept, self._kept = self._kept, {}
-        for shard, entries in kept.items():
-            await self._store.functions(shard).release(entries)
-        for reader in self._readers:
+        for shard, reader in enumerate(self._readers):
             await reader.close()
+            await self._store.functions(shard).leave(self._worker)
 
     async def _read_any(self, shards: list[int], count: int, block_ms: int) -> dict[int, list[Entry]]:
         """Blocks until one shard has work, then ends the reads of the others and takes their answers too."""
@@ -83,7 +80,8 @@ class RolloutConsumer:
         try:
             await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            self._kept = {shard: entries for shard, entries in (await self._collect(tasks)).items() if entries}
+            # What came back stays pending in the group, and `close` gives it back from there.
+            await self._collect(tasks)
             raise
         return await self._collect(tasks)
 

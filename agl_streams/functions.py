@@ -16,10 +16,10 @@ import structlog
 from agl_streams.connection import Arg, RedisConnection
 from agl_streams.errors import CommandFailed, outcome_error
 from agl_streams.keys import ShardKeys
-from agl_streams.library import Library, library
+from agl_streams.library import LEAVE_LIMIT, Library, library
 from agl_streams.projections import View
 
-TOKEN_BYTES: Final = 4  # tells a repeat of a request from another request for the same id
+TOKEN_BYTES: Final = 8  # tells a repeat of a request from any other request
 ENQUEUE_LIMIT: Final = 100
 SPANS_LIMIT: Final = 200
 SPANS_LIMIT_BYTES: Final = 1024 * 1024
@@ -158,6 +158,15 @@ class ShardFunctions:
     async def release(self, entries: Sequence[tuple[str, str]]) -> int:
         """Give (entry id, rollout) pairs back; returns how many were still waiting."""
         return (await self._write("release", *[part for entry in entries for part in entry]))[0]
+
+    async def leave(self, worker: str) -> int:
+        """Give back what a consumer was handed and has not begun, and remove it from the group; returns how many."""
+        given_back = 0
+        while True:
+            count, seen = await self._write("leave", worker)
+            given_back += count
+            if seen < LEAVE_LIMIT:
+                return given_back
 
     async def append_spans(self, rollout_id: str, attempt_id: str, spans: Sequence[NewSpan]) -> list[int | None]:
         """Store spans of one attempt; per span its sequence number, or None for one that was there before."""

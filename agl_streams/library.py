@@ -20,6 +20,7 @@ SCHEMA: Final = 1
 
 SEQUENCE_GAP: Final = 1000  # span numbers issued before a rebuild but never seen: more than one attempt has in flight
 CLAIM_MEMORY_S: Final = 600  # how long a claim's or request's answer can be asked for again: far above any retry
+LEAVE_LIMIT: Final = 100  # entries given back by one call of leave
 CLAIM_CONSUMER: Final = "claim"  # claims take and begin in one step, so this consumer never has a pending entry
 
 _HEADER: Final = re.compile(r"^-- (name|does|flags|keys|args|result|events): ?(.*)$", re.MULTILINE)
@@ -102,7 +103,7 @@ def _constants() -> str:
     }
     lines = [
         f"local SCHEMA, SEQUENCE_GAP, CLAIM_MEMORY_S = {SCHEMA}, {SEQUENCE_GAP}, '{CLAIM_MEMORY_S}'",
-        f"local CLAIM_CONSUMER = '{CLAIM_CONSUMER}'",
+        f"local LEAVE_LIMIT, CLAIM_CONSUMER = {LEAVE_LIMIT}, '{CLAIM_CONSUMER}'",
     ]
     for name, names in lists.items():
         lines.append(f"local {name} = {{ {', '.join(repr(field) for field in names)} }}")

@@ -5,6 +5,18 @@
 -- args: clock, then per entry: entry id, rollout
 -- result: ok, number given back
 -- events: redelivered
+
+-- Returns 1 when the entry's rollout still waited for it, 0 when it was void.
+function C.give_back(ctx, entry, rollout_id)
+  local rollout = rollout_id and S.rollout(ctx, rollout_id)
+  if not rollout or rollout.entry ~= entry or not S.queued[rollout.status] then
+    C.drop_entry(ctx, entry)
+    return 0
+  end
+  U.emit(ctx, 'redelivered', { 'rollout', rollout.id, 'reason', 'released', 'unqueue', entry, 'requeue', '1' })
+  return 1
+end
+
 function C.release(keys, args)
   local ctx, refusal = U.open(keys, args[1])
   if not ctx then
@@ -12,13 +24,7 @@ function C.release(keys, args)
   end
   local count = 0
   for at = 2, #args, 2 do
-    local rollout = S.rollout(ctx, args[at + 1])
-    if rollout and rollout.entry == args[at] and S.queued[rollout.status] then
-      U.emit(ctx, 'redelivered', { 'rollout', rollout.id, 'reason', 'released', 'unqueue', args[at], 'requeue', '1' })
-      count = count + 1
-    else
-      C.drop_entry(ctx, args[at])
-    end
+    count = count + C.give_back(ctx, args[at], args[at + 1])
   end
   return { 'ok', count }
 end

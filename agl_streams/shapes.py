@@ -95,6 +95,13 @@ class PaginatedResult(Wire, Generic[T], Sequence[T]):
     offset: int
     total: int
 
+    def __repr__(self) -> str:
+        first = f"{self.items[0]!r}{', …' if len(self.items) > 1 else ''}" if self.items else "empty"
+        return f"<{type(self).__name__} {self.offset}:{self.offset + len(self.items)} of {self.total}: {first}>"
+
+    def __str__(self) -> str:
+        return repr(self)
+
     def __len__(self) -> int:
         return len(self.items)
 

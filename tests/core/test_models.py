@@ -126,6 +126,13 @@ def test_a_page_is_written_as_an_envelope() -> None:
     assert not page
 
 
+def test_a_page_shows_its_range_and_first_item() -> None:
+    """A page of thousands makes no flood in a log."""
+    page = PaginatedResult[int](items=[3, 4, 5], limit=3, offset=6, total=20)
+    assert str(page) == repr(page) == "<PaginatedResult[int] 6:9 of 20: 3, …>"
+    assert repr(PaginatedResult[int](items=[], limit=-1, offset=0, total=0)) == "<PaginatedResult[int] 0:0 of 0: empty>"
+
+
 def test_a_page_reads_its_items_as_their_model() -> None:
     """A page of a model validates what is in it."""
     page = PaginatedResult[Worker].from_json('{"items":[{"worker_id":"w"}],"limit":1,"offset":0,"total":1}')

@@ -50,6 +50,7 @@ class RedisConnection:
         self._pid = os.getpid()
         self._loop = asyncio.get_running_loop()
         self._readers: set[BlockingReader] = set()
+        self._away = False  # whether the server was out of reach at the last look
 
     @classmethod
     async def open(cls, url: str, *, settings: Settings | None = None) -> RedisConnection:
@@ -89,11 +90,7 @@ class RedisConnection:
             WrongLoop: used after a fork, or from another event loop.
         """
         self._check()
-        packed = pack(args)
-        try:
-            (reply,) = await self._pool.exchange(packed, 1)
-        except FAULTS as fault:
-            (reply,) = await self._repeat(fault, packed, 1)
+        (reply,) = await self._send(pack(args), 1)
         return reply
 
     async def execute_once(self, *args: Arg) -> Reply:
@@ -112,11 +109,7 @@ class RedisConnection:
         Raises the error of the first command that failed, after all were carried out; otherwise as ``execute``.
         """
         self._check()
-        packed = b"".join([pack(command) for command in commands])
-        try:
-            return await self._pool.exchange(packed, len(commands))
-        except FAULTS as fault:
-            return await self._repeat(fault, packed, len(commands))
+        return await self._send(b"".join([pack(command) for command in commands]), len(commands))
 
     def reader(self) -> BlockingReader:
         """A reader with a connection of its own, for blocking commands. Closed with this connection, or by itself."""
@@ -132,6 +125,16 @@ class RedisConnection:
             await reader.close()
         await self._pool.close()
 
+    async def _send(self, packed: bytes, count: int) -> list[Reply]:
+        try:
+            replies = await self._pool.exchange(packed, count)
+        except FAULTS as fault:
+            replies = await self._repeat(fault, packed, count)
+        if self._away:
+            self._away = False
+            _log.info("redis_back", url=self._address.public)
+        return replies
+
     async def _repeat(self, fault: Exception, packed: bytes, count: int) -> list[Reply]:
         """Again, with growing, jittered pauses, until it works, fails for good, or ``RETRY_FOR_S`` have passed."""
         deadline = clock.monotonic_s() + RETRY_FOR_S
@@ -140,7 +143,9 @@ class RedisConnection:
             await self._pool.drop_idle()
             if clock.monotonic_s() + pause_s > deadline:
                 break
-            _log.debug("redis_command_repeated", url=self._address.public, fault=str(fault), pause_s=pause_s)
+            if not self._away:  # once for all commands that wait for the server
+                self._away = True
+                _log.warning("redis_away", url=self._address.public, fault=str(fault), retried_for_s=RETRY_FOR_S)
             await clock.sleep_s(pause_s * random.uniform(0.5, 1.0))
             pause_s = min(pause_s * 2, RETRY_MOST_S)
             try:
@@ -150,7 +155,7 @@ class RedisConnection:
         raise translate(fault, self._address.public) from fault
 
     def _check(self) -> None:
-        if self._loop is asyncio.get_running_loop() and self._pid == os.getpid():
+        if self._pid == os.getpid() and self._loop is asyncio.get_running_loop():
             return
         if self._pid != os.getpid():
             why = f"it was opened in process {self._pid} and is used in its fork {os.getpid()}"

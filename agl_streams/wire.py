@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, cast
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from hiredis import pack_command  # pyright: ignore[reportUnknownVariableType]  # typed by cast below
 from redis import exceptions as redis_errors
@@ -33,8 +33,7 @@ RESP2 = 2  # one reply format on every server, from Redis 7.0 to Valkey 9
 # Answers that say "not now": the same command may succeed a moment later.
 TRANSIENT_CODES = frozenset({"LOADING", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN", "BUSY"})
 _AUTH_CODES = frozenset({"NOAUTH", "WRONGPASS"})
-_CLUSTER_SCHEMES = ("redis+cluster", "rediss+cluster")
-_SENTINEL_SCHEMES = ("redis+sentinel", "rediss+sentinel")
+_CLUSTER_AND_SENTINEL = ("redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel")
 _SCHEMES = ("redis", "rediss", "unix")
 
 _pack_command = cast("Callable[[tuple[Arg, ...]], bytes]", pack_command)  # hiredis declares a tuple of one
@@ -63,9 +62,12 @@ class Address:
     def __init__(self, url: str) -> None:
         """Raises ``ConfigError``: the URL is malformed, has an unknown option, or names an unsupported topology."""
         self.public = public_url(url)
-        options = _options_of(url, self.public)
-        self.command_timeout_s = float(options.pop("socket_timeout", COMMAND_TIMEOUT_S))
-        self.max_connections = int(options.pop("max_connections", MAX_CONNECTIONS))
+        options = {"socket_timeout": COMMAND_TIMEOUT_S, "max_connections": MAX_CONNECTIONS, **_options_of(url)}
+        for name in ("socket_timeout", "socket_connect_timeout", "max_connections"):
+            if options.get(name, 1) <= 0:
+                raise errors.ConfigError(f"AGL_REDIS_URL {self.public}: {name}={options[name]} must be above 0")
+        self.command_timeout_s: float = options.pop("socket_timeout")
+        self.max_connections = int(options.pop("max_connections"))
         self._connection_class = cast("type[Any]", options.pop("connection_class", TcpConnection))
         self._options: dict[str, Any] = {
             "socket_connect_timeout": CONNECT_TIMEOUT_S,
@@ -92,35 +94,43 @@ class Address:
 
 
 def public_url(url: str) -> str:
-    """The URL without user, password and query: fit for a message."""
-    parts = urlsplit(url)
+    """The URL without user, password and query: fit for a message. Raises ``ConfigError`` when it is none."""
+    parts = _split(url)
     host = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}://{host}{parts.path}"
 
 
-def _options_of(url: str, public: str) -> dict[str, Any]:
-    scheme = urlsplit(url).scheme
-    if scheme in (*_CLUSTER_SCHEMES, *_SENTINEL_SCHEMES):
+def _split(url: str) -> SplitResult:
+    scheme = url.partition("://")[0]
+    if scheme in _CLUSTER_AND_SENTINEL:
         raise errors.ConfigError(
-            f"AGL_REDIS_URL {public}: {scheme}:// is not supported yet; give the address of a single server "
+            f"AGL_REDIS_URL: {scheme}:// is not supported yet; give the address of a single server "
             "as redis://, rediss:// or unix://"
         )
     if scheme not in _SCHEMES:
-        raise errors.ConfigError(
-            f"AGL_REDIS_URL {public} does not begin with redis://, rediss:// or unix:// (its scheme is {scheme!r})"
-        )
+        raise errors.ConfigError("AGL_REDIS_URL does not begin with redis://, rediss:// or unix://")
     try:
-        options = cast("dict[str, Any]", parse_url(url))
+        parts = urlsplit(url)
+        _ = parts.port  # checked only when it is asked for
     except ValueError:
         # The text of the cause may hold a piece of the password, when a "/" or "#" in it was not escaped.
         raise errors.ConfigError(
-            "AGL_REDIS_URL cannot be read: is a character of the user or password not percent-encoded, "
-            "or an option after ? of the wrong type?"
+            "AGL_REDIS_URL cannot be read: is a character of the user or password not percent-encoded?"
         ) from None
-    database = unquote(urlsplit(url).path).strip("/")
-    if scheme != "unix" and database and not database.isdecimal():
-        raise errors.ConfigError(f"AGL_REDIS_URL {public}: the path names a database, so {database!r} must be a number")
-    return options
+    return parts
+
+
+def _options_of(url: str) -> dict[str, Any]:
+    parts = _split(url)
+    database = unquote(parts.path).strip("/")
+    if parts.scheme != "unix" and database and not database.isdecimal():
+        raise errors.ConfigError(
+            f"AGL_REDIS_URL {public_url(url)}: the path names a database, so {database!r} must be a number"
+        )
+    try:
+        return cast("dict[str, Any]", parse_url(url))
+    except ValueError as error:
+        raise errors.ConfigError(f"AGL_REDIS_URL {public_url(url)}: {error}") from error
 
 
 def pack(args: Sequence[Arg]) -> bytes:
@@ -219,6 +229,7 @@ FAULTS = (redis_errors.RedisError, OSError, TimeoutError)
 
 def is_transient(error: BaseException) -> bool:
     """Whether the same command, sent again in a moment, may succeed."""
+    error = _unwrapped(error)
     if isinstance(error, redis_errors.AuthenticationError | redis_errors.AuthorizationError):
         return False
     code = _code_and_text(error)[0]
@@ -227,18 +238,24 @@ def is_transient(error: BaseException) -> bool:
     return isinstance(error, redis_errors.ConnectionError | redis_errors.TimeoutError | OSError)
 
 
+def _unwrapped(error: BaseException) -> BaseException:
+    """redis-py hides an error reply of the hand-shake over a unix socket in a ConnectionError."""
+    cause = error.__cause__
+    return cause if isinstance(cause, redis_errors.RedisError) else error
+
+
 def _code_and_text(error: BaseException) -> tuple[str, str]:
     """First word and full text of an error reply, which redis-py takes apart for the codes that it knows."""
     text = str(error)
     code = getattr(error, "status_code", None)
     if isinstance(code, str):
         return code, f"{code} {text}"
-    first = text.partition(" ")[0]
-    return (first, text) if first.isupper() else ("ERR", text)
+    return text.partition(" ")[0], text
 
 
 def translate(error: BaseException, public: str) -> errors.AglError:
     """Our error for a fault of the server at ``public``. No message holds a credential."""
+    error = _unwrapped(error)
     code, text = _code_and_text(error)
     if isinstance(error, redis_errors.AuthenticationError) or code in _AUTH_CODES:
         return errors.AuthenticationFailed(_authentication_advice(code, text, public))

@@ -57,12 +57,13 @@ class Server:
 
     def __init__(self, binary: str, config: Mapping[str, str], *, tcp: bool) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="agl-"))
-        self.port = _free_port() if tcp else 0
+        self.port = free_port() if tcp else 0
         socket_path = self.directory / "server.sock"
         self.url = f"redis://127.0.0.1:{self.port}" if tcp else f"unix://{quote(str(socket_path))}"
         self.log = self.directory / "server.log"
+        # Always by the socket: the port may be closed, or speak TLS.
         password = config.get("requirepass")
-        self._admin_url = _with_password(self.url, password) if password else self.url
+        self._admin_url = f"unix://{quote(str(socket_path))}" + (f"?password={quote(password)}" if password else "")
         settings = {**_DEFAULTS, "port": str(self.port), "unixsocket": str(socket_path), "dir": str(self.directory)}
         self._argv = [binary, *_arguments({**settings, **config})]
         self._popen: subprocess.Popen[bytes] | None = None
@@ -166,13 +167,8 @@ def _arguments(settings: Mapping[str, str]) -> list[str]:
     return [part for name, value in settings.items() for part in (f"--{name}", value)]
 
 
-def _with_password(url: str, password: str) -> str:
-    if url.startswith("unix://"):
-        return f"{url}?password={quote(password)}"
-    return url.replace("redis://", f"redis://:{quote(password)}@")
-
-
-def _free_port() -> int:
+def free_port() -> int:
+    """A TCP port that nobody listens on at this moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

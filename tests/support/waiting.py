@@ -50,3 +50,9 @@ def until_blocking(condition: Callable[[], T], *, timeout_s: float = PATIENCE_S,
         time.sleep(pause_s)
         pause_s = min(pause_s * 2, MOST_PAUSE_S)
     return value
+
+
+async def turns(count: int) -> None:
+    """Let every other task of the loop run ``count`` times."""
+    for _ in range(count):
+        await asyncio.sleep(0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, Field, FiniteFloat
 
@@ -144,7 +144,7 @@ class Span(OpenWire):
             "span_id": span_id,
             "parent_id": parent_id,
             "name": name,
-            "status": status or TraceStatus(status_code="OK"),
+            "status": status or _OK,
             "attributes": attributes,
             "events": list(events),
             "links": list(links),
@@ -165,6 +165,9 @@ class Span(OpenWire):
         """
         identity = {"rollout_id": rollout_id, "attempt_id": attempt_id, "sequence_id": sequence_id}
         return cls.checked(identity | otlp.span_fields(span), f"span {span.name!r}")
+
+
+_OK: Final = TraceStatus(status_code="OK")
 
 
 def _local_context(trace_id: str, span_id: str) -> SpanContext:

@@ -27,8 +27,10 @@ MAX_DEPTH: Final = 128
 """Levels of lists and objects in a value: the JSON parsers that read it back stop at 200, envelope included."""
 MAX_VALUE_BYTES: Final = 4 * 1024 * 1024
 """The default limit of one encoded input or metadata; the store passes its configured one."""
+MAX_INTEGER_DIGITS: Final = 4300
+"""Decimal digits of an integer that Python and the JSON parsers read back."""
 MAX_INTEGER_BITS: Final = 14_000
-"""Python and the JSON parsers read back integers of 4,300 decimal digits, which is a little more."""
+"""The same as a round number of bits, a little less."""
 SHOWN: Final = 80
 """Characters of a bad value that an error shows."""
 
@@ -81,7 +83,9 @@ def may_not_read_back(data: bytes) -> bool:
     integer with too many digits. True is a reason to try, not a finding."""
     if data.count(b"{") + data.count(b"[") > MAX_DEPTH:
         return True
-    # A run of 4,300 digits covers at least one of these windows whole; no number of ordinary size does.
+    if len(data) < MAX_INTEGER_DIGITS:
+        return False
+    # A run of that many digits covers at least one of these windows whole; no number of ordinary size does.
     return any(data[start : start + 64].isdigit() for start in range(0, len(data), 2048))
 
 

@@ -33,6 +33,7 @@ class MemoryStore:
 
     Attributes:
         admit_error, add_error: raised instead of serving.
+        refuse_tokens: raised for a span that holds tokens.
         gate: a span is only stored once it is set.
     """
 
@@ -41,6 +42,7 @@ class MemoryStore:
     adding: int = 0
     admit_error: errors.AglError | None = None
     add_error: errors.AglError | None = None
+    refuse_tokens: errors.AglError | None = None
     gate: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -61,6 +63,8 @@ class MemoryStore:
         await self.gate.wait()
         if self.add_error is not None:
             raise self.add_error
+        if self.refuse_tokens is not None and semconv.CALL_PROMPT_TOKEN_IDS in span.attributes:
+            raise self.refuse_tokens
         self.spans.append(span)
         return span
 

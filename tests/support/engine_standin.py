@@ -118,9 +118,17 @@ class EngineStandin:
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         """Answer one chat call."""
-        body = await request.json()
+        body: dict[str, Any] = await request.json()
         self.requests.append(body)
         self.headers.append({name.lower(): value for name, value in request.headers.items()})
+        return await self._serve(request, body)
+
+    async def hang(self, request: web.Request) -> web.StreamResponse:
+        """Never answer."""
+        self.behave(hang)
+        return await self._serve(request, {})
+
+    async def _serve(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         if request.transport is not None:
             self.peers.add(request.transport.get_extra_info("peername"))
         exchange = Exchange(request, body, self.tokens)
@@ -143,6 +151,7 @@ async def engine_standin() -> AsyncGenerator[EngineStandin]:
     app = web.Application(client_max_size=2**27)
     app.router.add_post("/v1/chat/completions", standin.chat)
     app.router.add_get("/v1/models", _models)
+    app.router.add_get("/v1/hang", standin.hang)
     app.router.add_route("*", "/{path:.*}", _echo)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1, access_log=None)
     await runner.setup()

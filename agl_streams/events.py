@@ -1,7 +1,7 @@
 """The vocabulary of the log: every event type, its fields and what it changes; and how an entry is read.
 
-An event carries a decision: the resulting statuses, ids and times. Field values are text; times are integer microseconds
-since 1970. Payloads (bodies, spans) are not in the log but beside it, under the names that the event gives.
+An event carries a decision: the resulting statuses, ids and times. Field values are text; times are integer
+microseconds since 1970. Payloads (bodies, spans) are not in the log but beside it, under the names that the event gives.
 """
 
 from __future__ import annotations

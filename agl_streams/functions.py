@@ -9,7 +9,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar, cast
+from itertools import chain
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import structlog
 
@@ -38,9 +39,8 @@ def new_token() -> str:
     return secrets.token_hex(TOKEN_BYTES)
 
 
-@dataclass(frozen=True, slots=True)
-class NewRollout:
-    """A rollout as `enqueue` and `start_rollout` take it; times in microseconds, '' for none."""
+class NewRollout(NamedTuple):
+    """A rollout as `enqueue` and `start_rollout` take it, in their order; times in microseconds, '' for none."""
 
     rollout_id: str
     body: bytes
@@ -51,17 +51,9 @@ class NewRollout:
     max_attempts: int
     retry: str
 
-    def args(self) -> tuple[Arg, ...]:
-        """In the order of ``enqueue.lua``."""
-        return (
-            self.rollout_id, self.body, self.mode, self.resources,
-            self.timeout_us, self.unresponsive_us, self.max_attempts, self.retry,
-        )  # fmt: skip
 
-
-@dataclass(frozen=True, slots=True)
-class NewSpan:
-    """A span as `append_spans` takes it.
+class NewSpan(NamedTuple):
+    """A span as `append_spans` takes it, in its order.
 
     Attributes:
         sequence: its number, or '' to be given the next one.
@@ -136,12 +128,12 @@ class ShardFunctions:
         """Put rollouts on the queue in order; one that exists is returned as it is."""
         views: list[View] = []
         for batch in _batches(rollouts, ENQUEUE_LIMIT):
-            views += await self._write("enqueue", *[arg for rollout in batch for arg in rollout.args()])
+            views += await self._write("enqueue", *[arg for rollout in batch for arg in rollout])
         return views
 
     async def start_rollout(self, rollout: NewRollout, attempt_id: str, worker: str, lease_us: str) -> View:
         """Make a rollout outside the queue, with its first attempt open."""
-        return (await self._write("start_rollout", worker, lease_us, attempt_id, *rollout.args()))[0]
+        return (await self._write("start_rollout", worker, lease_us, attempt_id, *rollout))[0]
 
     async def start_attempt(self, rollout_id: str, attempt_id: str, worker: str, lease_us: str) -> View:
         """Open one more attempt."""
@@ -172,9 +164,7 @@ class ShardFunctions:
         """Store spans of one attempt; per span its sequence number, or None for one that was there before."""
         numbers: list[Any] = []
         for batch in _span_batches(spans):
-            args: list[Arg] = []
-            for span in batch:
-                args += (span.span_id, span.sequence, span.first_us, span.last_us, span.sums, span.payload)
+            args = chain.from_iterable(batch)
             numbers += await self._write("append_spans", rollout_id, attempt_id, new_token(), *args)
         return [None if number is None else int(number) for number in numbers]
 

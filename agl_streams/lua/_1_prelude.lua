@@ -55,7 +55,7 @@ end
 
 -- Writes one event and applies it: the only door to the log and, through `apply`, to every durable key. Each call leaves
 -- log and projections in agreement, so an error between two of them loses nothing.
--- `payloads` maps a key's name without prefix (or a span id) to the opaque bytes that travel beside the event.
+-- `payloads` has, in turn, a key's name without prefix (or a span id) and the opaque bytes that travel beside the event.
 function U.emit(ctx, kind, fields, payloads)
   local n = ctx.n + 1
   local e = U.map(fields)

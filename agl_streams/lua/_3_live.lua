@@ -83,17 +83,17 @@ function L.set_sequence(ctx, rollout_id, number)
   redis.call('HSET', ctx.prefix .. 'live:sequence', rollout_id, U.int(number))
 end
 
--- The next number, handed out. One call in the usual case.
-function L.next_sequence(ctx, rollout_id)
-  local number = redis.call('HINCRBY', ctx.prefix .. 'live:sequence', rollout_id, 1)
-  if number == 1 then
+-- The first of `count` new numbers. One call in the usual case.
+function L.take_sequences(ctx, rollout_id, count)
+  local last = redis.call('HINCRBY', ctx.prefix .. 'live:sequence', rollout_id, count)
+  if last == count then
     local seen = tonumber(redis.call('HGET', ctx.prefix .. 'rollout:' .. rollout_id, 'sequence') or '0')
     if seen > 0 then
-      number = seen + SEQUENCE_GAP + 1
-      L.set_sequence(ctx, rollout_id, number)
+      last = seen + SEQUENCE_GAP + count
+      L.set_sequence(ctx, rollout_id, last)
     end
   end
-  return number
+  return last - count + 1
 end
 
 -- An explicit number raises the counter, so that no later caller is handed it again.

@@ -13,8 +13,8 @@ function A.set_status(prefix, id, number, from, to)
 end
 
 function A.store(prefix, payloads)
-  for name, bytes in pairs(payloads or {}) do
-    redis.call('SET', prefix .. name, bytes)
+  for at = 1, payloads and #payloads or 0, 2 do
+    redis.call('SET', prefix .. payloads[at], payloads[at + 1])
   end
 end
 

@@ -78,9 +78,11 @@ end
 -- Payloads and the heartbeat at once; sums are the aggregator's (fold.lua), because only sums commute.
 function A.spans(prefix, id, e, payloads)
   local attempt = e.rollout .. ':' .. e.attempt
-  for span, bytes in pairs(payloads) do
-    redis.call('HSET', prefix .. 'spans:' .. attempt, span, id .. bytes)
+  local values = {}
+  for at = 1, #payloads, 2 do
+    values[at], values[at + 1] = payloads[at], id .. payloads[at + 1]
   end
+  redis.call('HSET', prefix .. 'spans:' .. attempt, unpack(values))
   local seen = redis.call('HGET', prefix .. 'attempt:' .. attempt, 'heartbeat')
   if not seen or tonumber(seen) < tonumber(e.time) then
     redis.call('HSET', prefix .. 'attempt:' .. attempt, 'heartbeat', e.time)

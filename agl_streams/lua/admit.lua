@@ -25,7 +25,5 @@ function C.admit(keys, args)
   if refusal then
     return { refusal }
   end
-  local before = L.sequence(ctx, args[2])
-  L.set_sequence(ctx, args[2], before + tonumber(args[4]))
-  return { 'ok', U.int(before + 1) }
+  return { 'ok', U.int(L.take_sequences(ctx, args[2], tonumber(args[4]))) }
 end

@@ -13,12 +13,8 @@ function C.stored_spans(ctx, args)
   return redis.call('HMGET', key, unpack(ids))
 end
 
--- Takes one new span into the batch, under its number. Times stay text: only the smaller and the greater are picked.
-function C.take(batch, args, at, number)
-  local span = args[at]
-  local first, last, sums = args[at + 2], args[at + 3], args[at + 4]
-  batch.ids[#batch.ids + 1] = span
-  batch.payloads[span] = '|' .. number .. '|' .. args[4] .. '|' .. args[at + 5]
+-- Widens the batch's time range and sums by one span's. Times stay text: only the smaller and the greater are picked.
+function C.widen(batch, first, last, sums)
   if first ~= '' and (not batch.first or tonumber(first) < tonumber(batch.first)) then
     batch.first = first
   end
@@ -30,31 +26,57 @@ function C.take(batch, args, at, number)
   end
 end
 
--- Returns the reply, and the batch of new spans or nil when there is none. An explicit number counts even for a duplicate.
-function C.collect(ctx, args)
-  local stored = C.stored_spans(ctx, args)
-  local reply, seen, given = { 'ok' }, 0, 0
-  local batch = { ids = {}, payloads = {} }
+-- The places in args of the spans that are new, and how many of them want a number. A span that is there already is
+-- answered here: with its number if the same request brought it, else with false.
+function C.find_new(ctx, args, reply)
+  local stored, fresh, places, unnumbered = C.stored_spans(ctx, args), {}, {}, 0
   for at = 5, #args, C.SPAN_WIDTH do
-    local number = tonumber(args[at + 1])
-    local known = stored[(at - 5) / C.SPAN_WIDTH + 1]
-    given = math.max(given, number or 0)
-    if known then
-      reply[#reply + 1] = C.stored_by(known, args[4])
-    elseif batch.payloads[args[at]] then
-      reply[#reply + 1] = false
+    local span, place = args[at], (at - 5) / C.SPAN_WIDTH + 1
+    if stored[place] then
+      reply[place + 1] = C.stored_by(stored[place], args[4])
+    elseif fresh[span] then
+      reply[place + 1] = false
     else
-      number = number or L.next_sequence(ctx, args[2])
-      seen = math.max(seen, number)
-      C.take(batch, args, at, U.int(number))
-      reply[#reply + 1] = number
+      fresh[span] = true
+      places[#places + 1] = at
+      unnumbered = unnumbered + (args[at + 1] == '' and 1 or 0)
     end
+  end
+  return places, unnumbered
+end
+
+-- Returns the reply, and the batch of new spans or nil when there is none.
+function C.collect(ctx, args)
+  local reply = { 'ok' }
+  local places, unnumbered = C.find_new(ctx, args, reply)
+  local following = unnumbered > 0 and L.take_sequences(ctx, args[2], unnumbered)
+  local batch, ids, payloads, seen = {}, {}, {}, 0
+  for i, at in ipairs(places) do
+    local number = args[at + 1]
+    if number == '' then
+      number, following = U.int(following), following + 1
+    end
+    seen = math.max(seen, number)
+    ids[i] = args[at]
+    payloads[2 * i - 1] = args[at]
+    payloads[2 * i] = '|' .. number .. '|' .. args[4] .. '|' .. args[at + 5]
+    reply[(at - 5) / C.SPAN_WIDTH + 2] = number
+    C.widen(batch, args[at + 2], args[at + 3], args[at + 4])
+  end
+  C.raise_sequence(ctx, args)
+  batch.ids, batch.payloads, batch.sequence = ids, payloads, U.int(seen)
+  return reply, #ids > 0 and batch or nil
+end
+
+-- An explicit number raises the counter, a duplicate's too, so that no later caller is handed it again.
+function C.raise_sequence(ctx, args)
+  local given = 0
+  for at = 6, #args, C.SPAN_WIDTH do
+    given = args[at] ~= '' and math.max(given, args[at]) or given
   end
   if given > 0 then
     L.raise_sequence(ctx, args[2], given)
   end
-  batch.sequence = U.int(seen)
-  return reply, #batch.ids > 0 and batch or nil
 end
 
 function C.batch_fields(args, batch)

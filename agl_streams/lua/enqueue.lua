@@ -14,7 +14,7 @@ function C.rollout_fields(args, at)
   for i, name in ipairs({ 'mode', 'resources', 'timeout', 'unresponsive', 'max', 'retry' }) do
     U.put(fields, name, args[at + 1 + i] ~= '' and args[at + 1 + i])
   end
-  return fields, { [S.body_name(args[at], '1')] = args[at + 1] }
+  return fields, { S.body_name(args[at], '1'), args[at + 1] }
 end
 
 function C.enqueue(keys, args)

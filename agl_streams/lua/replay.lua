@@ -10,7 +10,7 @@ function C.replay_one(ctx, args, at)
   local flat = { unpack(args, at + 2, at + 1 + width) }
   local payload_at = at + 2 + width
   local payload_width = tonumber(args[payload_at])
-  local payloads = U.map({ unpack(args, payload_at + 1, payload_at + payload_width) })
+  local payloads = { unpack(args, payload_at + 1, payload_at + payload_width) }
   local e, after = U.map(flat), payload_at + 1 + payload_width
   if tonumber(e.n) ~= ctx.n + 1 then
     return after, { 'gap', id }

@@ -18,7 +18,7 @@ function C.resources(keys, args)
     local version = U.int(tonumber(old.version or '0') + 1)
     local name = 'resources:' .. id .. ':' .. version
     U.emit(ctx, 'resources_updated',
-      { 'resources', id, 'version', version, 'create', old.create or U.int(ctx.now) }, { [name] = args[4] })
+      { 'resources', id, 'version', version, 'create', old.create or U.int(ctx.now) }, { name, args[4] })
     redis.call('SET', request, '1', 'EX', CLAIM_MEMORY_S)
   end
   local row = U.read(key, { 'version', 'create', 'update' })

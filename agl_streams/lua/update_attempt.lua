@@ -22,7 +22,7 @@ function C.attempt_change(ctx, rollout, attempt, args)
   if args[9] ~= '' then
     local version = U.int(tonumber(attempt.body or '0') + 1)
     U.put(fields, 'body', version)
-    payloads = { [S.attempt_body_name(rollout.id, attempt.id, version)] = args[9] }
+    payloads = { S.attempt_body_name(rollout.id, attempt.id, version), args[9] }
   end
   if #fields == 4 then
     return nil

@@ -29,7 +29,7 @@ function C.rollout_change(rollout, args)
   if args[4] ~= '' then
     local version = U.int(tonumber(rollout.body) + 1)
     U.put(fields, 'rollout_body', version)
-    payloads = { [S.body_name(rollout.id, version)] = args[4] }
+    payloads = { S.body_name(rollout.id, version), args[4] }
   end
   if args[5] ~= '' and args[5] ~= rollout.status then
     C.requeue_fields(fields, rollout, args[5])

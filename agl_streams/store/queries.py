@@ -276,7 +276,7 @@ class QueriesMixin(StoreBase):
 def decode_span(value: bytes) -> Span:
     """A stored span: event id, sequence number, request token and payload, see ``append_spans.lua``."""
     _, number, _, payload = value.split(b"|", 3)
-    span = Span.model_validate_json(bodies.unpack(payload))
+    span = Span.from_json(bodies.unpack(payload))
     sequence_id = int(number)
     return span if span.sequence_id == sequence_id else span.model_copy(update={"sequence_id": sequence_id})
 

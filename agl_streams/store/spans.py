@@ -116,7 +116,7 @@ class SpansMixin(StoreBase):
             raise InvalidRequest(
                 f"sequence_id of span {span_id!r} must be between 0 and {MAX_SEQUENCE}, got {span.sequence_id}"
             )
-        payload = span.model_dump_json().encode()
+        payload = span.to_json()
         limit = self.settings.max_span_bytes
         if len(payload) > limit:
             raise TooLarge(

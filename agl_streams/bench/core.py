@@ -1,0 +1,164 @@
+"""``bench core``: spans against bare XADD, the way from the queue to a runner, and whole cycles."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from typing import Any, Final, cast
+from uuid import uuid4
+
+from agl_streams import clock
+from agl_streams.bench.report import Row, interleaved, quantile, seconds_of, show
+from agl_streams.bench.work import SPANS_PER_CYCLE, cycle, opened, span_of, spread
+from agl_streams.config import Settings
+from agl_streams.consumer import RolloutConsumer
+from agl_streams.functions import NewSpan
+from agl_streams.store import StreamStore
+
+CALLS: Final = 4000  # single calls per measurement: some 0.2 s
+BATCHES: Final = 60
+BATCH: Final = 100
+TASKS: Final = 16  # callers at once in the one process: a proxy or a runner has several calls in flight
+HANDOVERS: Final = 400
+CYCLES: Final = 300
+MS_PER_S: Final = 1000.0
+
+
+def main(settings: Settings, *, pairs: int = 5, json_output: bool = False) -> int:
+    """Run the benchmark against ``settings.redis_url`` in a namespace of its own; 0 when every target is met."""
+    rows = asyncio.run(measure(settings, pairs))
+    return show("agl-streams bench core", rows, json_output=json_output)
+
+
+async def measure(settings: Settings, pairs: int) -> list[Row]:
+    """All rows, then the namespace is removed."""
+    async with await StreamStore.connect(settings=settings, namespace=f"bench-{uuid4().hex[:8]}") as store:
+        try:
+            return [
+                *await _single(store, pairs),
+                await _batched(store, pairs),
+                *await _handover(store),
+                *await _cycles(store, pairs),
+            ]
+        finally:
+            await _remove(store)
+
+
+async def _single(store: StreamStore, pairs: int) -> list[Row]:
+    """P1, and the same without concurrency and with the model's validation and encoding, for information."""
+    attempted = await opened(store)
+    rollout_id, attempt_id = attempted.rollout_id, attempted.attempt.attempt_id
+    functions = store.functions_of(rollout_id)
+    payload = span_of(attempted).model_dump_json().encode()
+    ids = (f"{number:016x}" for number in itertools.count())
+
+    async def bare(_: int) -> None:
+        await store.connection.execute("XADD", _raw_stream(store), "*", "span", payload)
+
+    async def append(_: int) -> None:
+        await functions.append_spans(
+            rollout_id, attempt_id, [NewSpan(next(ids), "", "1000000", "2000000", "", payload)]
+        )
+
+    async def add(_: int) -> None:
+        await store.add_span(span_of(attempted), assign_sequence=True)
+
+    rows: list[Row] = []
+    for name, what, step, tasks, target in (
+        ("P1", f"append_spans, one 1 KB span per call, {TASKS} at once, over bare XADD", append, TASKS, 0.7),
+        ("-", "the same, one at a time", append, 1, None),
+        ("-", f"add_span (validated, encoded), {TASKS} at once, over bare XADD", add, TASKS, None),
+    ):
+        ratio, base, ours = await interleaved(
+            pairs, lambda: spread(CALLS, tasks, bare), lambda: spread(CALLS, tasks, step)
+        )
+        detail = f"{CALLS / ours:,.0f}/s against {CALLS / base:,.0f}/s"
+        rows.append(Row(name, what, ratio, target, detail=detail))
+        await store.connection.execute("DEL", _raw_stream(store))
+    return rows
+
+
+async def _batched(store: StreamStore, pairs: int) -> Row:
+    attempted = await opened(store)
+    rollout_id, attempt_id = attempted.rollout_id, attempted.attempt.attempt_id
+    functions = store.functions_of(rollout_id)
+    payload = span_of(attempted).model_dump_json().encode()
+    ids = (f"{number:016x}" for number in itertools.count())
+    commands = [("XADD", _raw_stream(store), "*", "span", payload)] * BATCH
+
+    async def bare() -> None:
+        for _ in range(BATCHES):
+            await store.connection.pipeline(commands)
+
+    async def append() -> None:
+        for _ in range(BATCHES):
+            batch = [NewSpan(next(ids), "", "1000000", "2000000", "", payload) for _ in range(BATCH)]
+            await functions.append_spans(rollout_id, attempt_id, batch)
+
+    ratio, base, ours = await interleaved(pairs, bare, append)
+    count = BATCHES * BATCH
+    detail = f"{count / ours:,.0f} spans/s against {count / base:,.0f}/s"
+    return Row("P2", f"append_spans in batches of {BATCH}, over pipelined XADD", ratio, 0.8, detail=detail)
+
+
+async def _handover(store: StreamStore) -> list[Row]:
+    """P7: from the call of enqueue until a runner that was blocked has the attempt."""
+    consumer = RolloutConsumer(store, "benchmark-runner")
+    waits: list[float] = []
+    try:
+        for number in range(HANDOVERS):
+            taken = asyncio.create_task(consumer.next(1))
+            await _blocked(store)
+            start = clock.monotonic_s()
+            await store.enqueue_rollout({"task": number})
+            await taken
+            waits.append((clock.monotonic_s() - start) * MS_PER_S)
+    finally:
+        await consumer.close()
+    detail = f"{HANDOVERS} hand-overs, slowest {max(waits):.2f} ms"
+    return [
+        Row("P7", "enqueue until a blocked runner has the attempt, p50 ms", quantile(waits, 0.5), 1, "low", detail),
+        Row("P7", "the same, p99 ms", quantile(waits, 0.99), 5, "low", detail),
+    ]
+
+
+async def _blocked(store: StreamStore) -> None:
+    """Return when the server holds a blocked read."""
+    while True:
+        info = await store.connection.execute("INFO", "clients")
+        if isinstance(info, bytes) and b"blocked_clients:0" not in info:
+            return
+
+
+async def _cycles(store: StreamStore, pairs: int) -> Sequence[Row]:
+    rows: list[Row] = []
+    for batched in (False, True):
+
+        async def run(batched: bool = batched) -> None:
+            for _ in range(CYCLES):
+                await cycle(store, batched=batched)
+
+        times = sorted([await seconds_of(run) for _ in range(pairs)])
+        how = "in one call" if batched else "one by one"
+        rate = CYCLES / times[len(times) // 2]
+        rows.append(Row("-", f"cycles/s: enqueue, dequeue, {SPANS_PER_CYCLE} spans {how}, finish", rate))
+    return rows
+
+
+def _raw_stream(store: StreamStore) -> str:
+    """A stream for bare XADD in the benchmark's own namespace."""
+    return store.functions(0).keys.prefix + "bare"
+
+
+async def _remove(store: StreamStore) -> None:
+    for shard in range(store.shards):
+        prefix = store.functions(shard).keys.prefix
+        cursor: Any = b"0"
+        while True:
+            cursor, keys = cast("Any", await store.connection.execute("SCAN", cursor, "COUNT", 1000))
+            mine = [key for key in keys if key.startswith(prefix.encode())]
+            if mine:
+                await store.connection.execute("UNLINK", *mine)
+            if cursor == b"0":
+                break

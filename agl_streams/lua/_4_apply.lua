@@ -2,7 +2,7 @@
 -- with the same events and ids gives equal content. Payloads (bodies, spans) travel beside the event.
 local A = {}
 
--- Moves a rollout between the status indexes; the score is its creation number, so every index is in creation order.
+-- The score is the rollout's creation number, so every index is in creation order.
 function A.set_status(prefix, id, number, from, to)
   if from ~= to then
     if from then
@@ -64,9 +64,7 @@ function A.rollout(prefix, id, e)
   if #del > 0 then
     redis.call('HDEL', key, unpack(del))
   end
-  if e.requeue then
-    U.put(set, 'entry', id)
-  end
+  U.put(set, 'entry', e.requeue and id)
   if #set > 0 then
     redis.call('HSET', key, unpack(set))
   end

@@ -1,4 +1,4 @@
--- `apply` for attempts, spans, workers and resources, and the dispatch by event type.
+-- `apply` for attempts and spans.
 
 -- A new attempt takes the rollout over, and its worker is busy with it.
 function A.attempt_started(prefix, id, e)
@@ -24,7 +24,7 @@ function A.attempt_moved(prefix, id, e, payloads)
   U.put(fields, 'body', e.body)
   U.put(fields, 'heartbeat', e.heartbeat)
   if e.status then
-    if S.dated_end[e.status] then
+    if S.ended[e.status] then
       U.put(fields, 'end', e.time)
     else
       redis.call('HDEL', key, 'end')
@@ -46,35 +46,6 @@ function A.attempt_moved(prefix, id, e, payloads)
   end
 end
 
--- A worker's row follows its attempts. It changes on an attempt's end only if it shows that attempt; a first span does
--- not take the row of a worker that is busy with another.
-function A.worker(prefix, e, worker, status, claimed)
-  local key = prefix .. 'worker:' .. worker
-  local row = U.read(key, { 'status', 'rollout', 'attempt' })
-  redis.call('ZADD', prefix .. 'index:workers', 'NX', e.n, worker)
-  if S.open[status] then
-    if e.type == 'attempt_running' and row.status == 'busy' then
-      return
-    end
-    redis.call('HSET', key, 'status', 'busy', 'busy', e.time, 'rollout', e.rollout, 'attempt', e.attempt, 'n', e.n)
-    if claimed and e.unqueue then
-      redis.call('HSET', key, 'dequeue', e.time)
-    end
-  elseif row.attempt == e.attempt and row.rollout == e.rollout then
-    local now = (status == 'succeeded' or status == 'failed') and 'idle' or 'unknown'
-    redis.call('HSET', key, 'status', now, 'idle', e.time, 'n', e.n)
-    redis.call('HDEL', key, 'rollout', 'attempt')
-  end
-end
-
--- A dequeue that found nothing, by a worker that was not idle.
-function A.worker_idle(prefix, id, e)
-  local key = prefix .. 'worker:' .. e.worker
-  redis.call('ZADD', prefix .. 'index:workers', 'NX', e.n, e.worker)
-  redis.call('HSET', key, 'status', 'idle', 'idle', e.time, 'dequeue', e.time, 'n', e.n)
-  redis.call('HDEL', key, 'rollout', 'attempt')
-end
-
 -- Payloads and the heartbeat at once; sums are the aggregator's (fold.lua), because only sums commute.
 function A.spans(prefix, id, e, payloads)
   local attempt = e.rollout .. ':' .. e.attempt
@@ -87,32 +58,4 @@ function A.spans(prefix, id, e, payloads)
   if not seen or tonumber(seen) < tonumber(e.time) then
     redis.call('HSET', prefix .. 'attempt:' .. attempt, 'heartbeat', e.time)
   end
-end
-
-function A.resources(prefix, id, e, payloads)
-  A.store(prefix, payloads)
-  redis.call('HSET', prefix .. 'resources:' .. e.resources, 'version', e.version, 'create', e.create, 'update', e.time)
-  redis.call('ZADD', prefix .. 'resources', e.n, e.resources)
-end
-
-A.by_type = {
-  rollout_enqueued = A.created,
-  rollout_started = A.created,
-  rollout_updated = function(prefix, id, e, payloads) A.store(prefix, payloads) A.rollout(prefix, id, e) end,
-  rollout_dead = A.rollout,
-  redelivered = A.rollout,
-  attempt_started = A.attempt_started,
-  attempt_running = A.attempt_moved,
-  attempt_ended = A.attempt_moved,
-  attempt_lost = A.attempt_moved,
-  attempt_updated = A.attempt_moved,
-  spans = A.spans,
-  worker_idle = A.worker_idle,
-  resources_updated = A.resources,
-  grace = function() end,
-}
-
-function U.apply(prefix, id, e, payloads)
-  A.by_type[e.type](prefix, id, e, payloads)
-  redis.call('HSET', prefix .. 'meta', 'n', e.n, 'time', e.time)
 end

@@ -10,7 +10,7 @@ function C.refuse_call(ctx, rollout, attempt_id)
   if not attempt then
     return rollout and 'not_found_attempt' or 'not_found_rollout'
   end
-  if S.final_attempt[attempt.status] or S.finished[rollout.status] then
+  if S.ended[attempt.status] or S.finished[rollout.status] then
     return 'ended'
   end
   return rollout.latest ~= attempt_id and 'superseded' or nil

@@ -114,7 +114,7 @@ class RedisConnection:
     def reader(self) -> BlockingReader:
         """A reader with a connection of its own, for blocking commands. Closed with this connection, or by itself."""
         self._check()
-        reader = BlockingReader(self._address, self.execute_once, self._readers.discard)
+        reader = BlockingReader(self._address, self.execute_once, self._check, self._readers.discard)
         self._readers.add(reader)
         return reader
 

@@ -34,10 +34,13 @@ class BlockingReader:
         self,
         address: Address,
         execute_once: Callable[..., Awaitable[Reply]],
+        check: Callable[[], None],
         forget: Callable[[BlockingReader], None],
     ) -> None:
+        """``check`` raises when the connection may not be used here; ``forget`` is told of the close."""
         self._address = address
         self._execute_once = execute_once
+        self._check = check
         self._forget = forget
         self._wire: Wire = address.connection()
         self._client_id: Reply = None
@@ -65,6 +68,7 @@ class BlockingReader:
             StoreUnavailable: the connection was lost. The next call connects again, after a growing pause.
             CommandFailed: an error reply, e.g. ``NOGROUP``.
         """
+        self._check()
         if self._waiting:
             raise errors.InvalidRequest("a BlockingReader serves one read() at a time; make another with reader()")
         packed = pack(args)
@@ -89,6 +93,7 @@ class BlockingReader:
 
     async def stop(self) -> None:
         """End the read that is pending now; it returns what it has. A later ``read`` blocks again."""
+        self._check()
         task = self._task
         while task is not None and not task.done():
             await asyncio.shield(self._stopping(task))

@@ -127,3 +127,7 @@ class ShardKeys:
     def spans(self, rollout_id: str, attempt_id: str) -> str:
         """Stored spans of an attempt."""
         return f"{self.prefix}spans:{rollout_id}:{attempt_id}"
+
+    def payload(self, name: str) -> str:
+        """The key of a payload that an event names: a body or a version of resources."""
+        return self.prefix + name

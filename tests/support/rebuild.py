@@ -1,0 +1,152 @@
+"""The durable content of a namespace in a canonical form, and how two of them differ.
+
+Encodings, groups, consumers and live keys are not content. ``DUMP`` differs for reasons that do not matter.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from agl_streams.events import Event
+from agl_streams.fold import State
+from agl_streams.keys import ParsedKey, parse
+from agl_streams.library import SCHEMA
+from agl_streams.replay import Payloads
+from tests.support.leaks import all_keys
+from tests.support.raw import Raw
+
+Value: TypeAlias = dict[str, Any] | list[Any] | bytes
+Content: TypeAlias = dict[str, Value]
+"""Key name (behind the namespace, with its shard) -> hash as a dict, sorted set as a dict of scores, stream as a list
+of (id, fields), string as bytes."""
+
+SHOWN_LINES = 40
+SHOWN_CHARACTERS = 300
+
+
+def durable_content(url: str, namespace: str) -> Content:
+    """Every durable key of a namespace with what it holds."""
+    content: Content = {}
+    with Raw(url) as raw:
+        for key in all_keys(raw):
+            parsed = parse(key)
+            if parsed.namespace == namespace and parsed.kind.durable:
+                value = _read(raw, key, parsed)
+                if value:  # a stream stays as a key when its last entry has gone
+                    content[f"{parsed.shard}:{parsed.name}"] = value
+    return content
+
+
+def differences(left: Content, right: Content, names: tuple[str, str] = ("left", "right")) -> list[str]:
+    """A line for each key, field, member or entry that the two do not share."""
+    lines: list[str] = []
+    for key in sorted(left.keys() | right.keys()):
+        if key not in right:
+            lines.append(f"{key}: only {names[0]}: {_shown(left[key])}")
+        elif key not in left:
+            lines.append(f"{key}: only {names[1]}: {_shown(right[key])}")
+        elif left[key] != right[key]:
+            lines += [f"{key}{place}: {_shown(a)} != {_shown(b)}" for place, a, b in _places(left[key], right[key])]
+    return lines
+
+
+def assert_equal_content(left: Content, right: Content, names: tuple[str, str] = ("left", "right")) -> None:
+    """Fail with the differences, if there are any."""
+    lines = differences(left, right, names)
+    shown = "\n".join(lines[:SHOWN_LINES])
+    assert not lines, f"{len(lines)} differences between {names[0]} and {names[1]}:\n{shown}"
+
+
+def folded_content(history: list[tuple[Event, Payloads]], state: State, shard: int, shards: int) -> Content:
+    """The durable content of one shard that the Python fold of its history asks for."""
+    content: Content = {}
+
+    def put(name: str, value: Value) -> None:
+        if value:
+            content[f"{shard}:{name}"] = value
+
+    put("meta", _meta(state, shards))
+    put("log", [(event.id, _pairs(event.flat())) for event, _ in history])
+    put("tasks", [(entry, {"rollout": rollout}) for entry, rollout in state.queue.items()])
+    put("finished", [(entry, {"rollout": of, "status": status}) for entry, (of, status) in state.finished.items()])
+    put("dead", [(entry, {"rollout": of, "reason": reason}) for entry, (of, reason) in state.dead.items()])
+    for rollout_id, row in state.rollouts.items():
+        put(f"rollout:{rollout_id}", row)
+    for (rollout_id, attempt_id), row in state.attempts.items():
+        put(f"attempt:{rollout_id}:{attempt_id}", row)
+    for worker, row in state.workers.items():
+        put(f"worker:{worker}", row)
+    for resources_id, row in state.resources.items():
+        put(f"resources:{resources_id}", row)
+    put("resources", _scores(state.resources_at))
+    put("index:workers", _scores(state.workers_since))
+    put("index:created", {rollout_id: float(row["n"]) for rollout_id, row in state.rollouts.items()})
+    for status in {row["status"] for row in state.rollouts.values()}:
+        rows = state.rollouts.items()
+        put(f"index:status:{status}", {one: float(row["n"]) for one, row in rows if row["status"] == status})
+    _put_payloads(content, history, shard)
+    return content
+
+
+def _put_payloads(content: Content, history: list[tuple[Event, Payloads]], shard: int) -> None:
+    for event, payloads in history:
+        if event.type != "spans":
+            content.update({f"{shard}:{name}": value for name, value in payloads.items()})
+            continue
+        key = f"{shard}:spans:{event.fields['rollout']}:{event.fields['attempt']}"
+        stored = content.setdefault(key, {})
+        assert isinstance(stored, dict)
+        numbers = event.fields["numbers"].split(",")
+        for number, (span_id, value) in zip(numbers, payloads.items(), strict=True):
+            stored[span_id] = f"{event.id}|{number}|{_text(value)}"
+
+
+def _meta(state: State, shards: int) -> dict[str, Any]:
+    meta = {"schema": str(SCHEMA), "shards": str(shards), "n": str(state.n), "time": str(state.time_us)}
+    if state.n:
+        meta |= {"folded": str(state.n), "folded_id": state.last_id, "spans": str(state.spans_stored)}
+    if state.attempts_begun:
+        meta["attempts"] = str(state.attempts_begun)
+    return meta
+
+
+def _scores(numbers: dict[str, int]) -> dict[str, Any]:
+    return {name: float(number) for name, number in numbers.items()}
+
+
+def _read(raw: Raw, key: bytes, parsed: ParsedKey) -> Value:
+    kind = raw.execute("TYPE", key).decode()
+    assert kind == parsed.kind.type, f"{key!r} is a {kind}, the key table says {parsed.kind.type}"
+    if kind == "hash":
+        return _pairs([_text(part) for part in raw.execute("HGETALL", key)])
+    if kind == "zset":
+        pairs = _pairs([_text(part) for part in raw.execute("ZRANGE", key, 0, -1, "WITHSCORES")])
+        return {member: float(score) for member, score in pairs.items()}
+    if kind == "stream":
+        entries = raw.execute("XRANGE", key, "-", "+")
+        return [(_text(entry), _pairs([_text(part) for part in flat])) for entry, flat in entries]
+    return raw.execute("GET", key)
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="backslashreplace")
+
+
+def _pairs(flat: list[str]) -> dict[str, str]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _places(left: Value, right: Value) -> list[tuple[str, Any, Any]]:
+    """Where two values of one key differ: place within it, and what each has there."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        names = sorted(left.keys() | right.keys())
+        return [(f"[{name}]", left.get(name), right.get(name)) for name in names if left.get(name) != right.get(name)]
+    if isinstance(left, list) and isinstance(right, list):
+        places = [(f"[{at}]", a, b) for at, (a, b) in enumerate(zip(left, right, strict=False)) if a != b]
+        return places or [("[length]", len(left), len(right))]
+    return [("", left, right)]
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "…"

@@ -1,7 +1,7 @@
 """The vocabulary of the log: every event type, its fields and what it changes; and how an entry is read.
 
 An event carries a decision: the resulting statuses, ids and times. Field values are text; times are integer
-microseconds since 1970. Payloads (bodies, spans) are not in the log but beside it, under the names that the event gives.
+microseconds since 1970. Payloads (bodies, spans) are not in the log but beside it, under names that the event gives.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ TYPES: Final[dict[str, EventType]] = {
             **_ATTEMPT,
             "count": "number of spans",
             "ids": "span ids, joined by line feeds",
-            "sequence": "highest sequence number among them",
+            "numbers": "their sequence numbers, joined by commas",
             "first": "earliest start, microseconds",
             "last": "latest end, microseconds",
             "sums": "calls,prompt,completion,incomplete,rewards,reward over the spans; absent when all are zero",

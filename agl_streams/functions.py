@@ -9,7 +9,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import structlog
@@ -164,8 +163,12 @@ class ShardFunctions:
         """Store spans of one attempt; per span its sequence number, or None for one that was there before."""
         numbers: list[Any] = []
         for batch in _span_batches(spans):
-            args = chain.from_iterable(batch)
-            numbers += await self._write("append_spans", rollout_id, attempt_id, new_token(), *args)
+            token = new_token()
+            args: list[Arg] = []
+            for span in batch:
+                args += span
+                args[-1] = b"%b|%b" % (token.encode(), span.payload)
+            numbers += await self._write("append_spans", rollout_id, attempt_id, token, *args)
         return [None if number is None else int(number) for number in numbers]
 
     async def admit(self, rollout_id: str, attempt_id: str, count: int = 1, *, check: bool) -> int:

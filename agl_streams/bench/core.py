@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, cast
 from uuid import uuid4
 
-from agl_streams import clock
+from agl_streams import bodies, clock
 from agl_streams.bench.report import Row, interleaved, quantile, seconds_of, show
 from agl_streams.bench.work import SPANS_PER_CYCLE, cycle, opened, span_of, spread
 from agl_streams.config import Settings
@@ -50,7 +50,7 @@ async def _single(store: StreamStore, pairs: int) -> list[Row]:
     attempted = await opened(store)
     rollout_id, attempt_id = attempted.rollout_id, attempted.attempt.attempt_id
     functions = store.functions_of(rollout_id)
-    payload = span_of(attempted).model_dump_json().encode()
+    payload = bodies.pack(span_of(attempted).to_json())
     ids = (f"{number:016x}" for number in itertools.count())
 
     async def bare(_: int) -> None:
@@ -70,20 +70,23 @@ async def _single(store: StreamStore, pairs: int) -> list[Row]:
         ("-", "the same, one at a time", append, 1, None),
         ("-", f"add_span (validated, encoded), {TASKS} at once, over bare XADD", add, TASKS, None),
     ):
-        ratio, base, ours = await interleaved(
-            pairs, lambda: spread(CALLS, tasks, bare), lambda: spread(CALLS, tasks, step)
-        )
+        ratio, base, ours = await interleaved(pairs, spreading(bare, tasks), spreading(step, tasks))
         detail = f"{CALLS / ours:,.0f}/s against {CALLS / base:,.0f}/s"
         rows.append(Row(name, what, ratio, target, detail=detail))
         await store.connection.execute("DEL", _raw_stream(store))
     return rows
 
 
+def spreading(step: Callable[[int], Awaitable[object]], tasks: int) -> Callable[[], Awaitable[object]]:
+    """``CALLS`` calls by ``tasks`` tasks at once, as one piece of work."""
+    return lambda: spread(CALLS, tasks, step)
+
+
 async def _batched(store: StreamStore, pairs: int) -> Row:
     attempted = await opened(store)
     rollout_id, attempt_id = attempted.rollout_id, attempted.attempt.attempt_id
     functions = store.functions_of(rollout_id)
-    payload = span_of(attempted).model_dump_json().encode()
+    payload = bodies.pack(span_of(attempted).to_json())
     ids = (f"{number:016x}" for number in itertools.count())
     commands = [("XADD", _raw_stream(store), "*", "span", payload)] * BATCH
 

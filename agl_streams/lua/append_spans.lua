@@ -2,12 +2,13 @@
 -- does: stores new spans of one attempt, drops those it already has, and wakes the attempt (a span is a heartbeat). The hot path: it reads three fields of the attempt, and the rest only to wake it.
 -- flags:
 -- keys: meta
--- args: clock, rollout, attempt, token of this request, then per span: span id, sequence number ('' = take the next), start_us, end_us ('' = none), sums ('' or 'calls,prompt,completion,incomplete,rewards,reward'), payload
+-- args: clock, rollout, attempt, token of this request, then per span: span id, sequence number ('' = take the next), start_us, end_us ('' = none), sums ('' or 'calls,prompt,completion,incomplete,rewards,reward'), payload (the token, '|', the opaque bytes)
 -- result: ok, then per span its sequence number, or false for one that was there before; or not_found_rollout, not_found_attempt
 -- events: attempt_running, spans
 C.SPAN_WIDTH = 6
 
--- A stored span is its event id, '|', its sequence number, '|', the token of the request that brought it, '|', its payload.
+-- A stored span is its event id, '|', its sequence number, '|', its payload, which begins with the token of the request
+-- that brought it.
 -- Returns the sequence number that a repeat of the same request should see again, or false.
 function C.stored_by(value, token)
   local sequence, by = string.match(value, '^[^|]*|(%d+)|([^|]*)|')
@@ -36,8 +37,9 @@ function C.append_spans(keys, args)
     local known = redis.call('EXISTS', ctx.prefix .. 'rollout:' .. args[2]) == 1
     return { known and 'not_found_attempt' or 'not_found_rollout' }
   end
-  local reply, batch = C.collect(ctx, args)
-  if not batch then
+  local collect = #args == 4 + C.SPAN_WIDTH and C.collect_one or C.collect
+  local reply, fields, payloads = collect(ctx, args)
+  if not fields then
     return reply
   end
   if C.WAKES[status] then
@@ -46,6 +48,6 @@ function C.append_spans(keys, args)
     attempt.heartbeat = ctx.time
     L.arm(ctx, rollout, attempt)
   end
-  U.emit(ctx, 'spans', C.batch_fields(args, batch), batch.payloads)
+  U.emit(ctx, 'spans', fields, payloads)
   return reply
 end

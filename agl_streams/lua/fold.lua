@@ -17,7 +17,9 @@ function C.add_event(totals, key, e)
   total.sums = e.sums and (total.sums and U.add_sums(total.sums, e.sums) or e.sums) or total.sums
   total.first = C.pick(total.first, e.first, math.min)
   total.last = C.pick(total.last, e.last, math.max)
-  total.sequence = C.pick(total.sequence, e.sequence, math.max)
+  for number in string.gmatch(e.numbers, '%d+') do
+    total.sequence = C.pick(total.sequence, number, math.max)
+  end
 end
 
 -- The smaller or greater of two numbers as text, either of which may be missing.

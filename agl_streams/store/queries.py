@@ -274,7 +274,7 @@ class QueriesMixin(StoreBase):
 
 
 def decode_span(value: bytes) -> Span:
-    """A stored span: event id, sequence number, request token and payload, see ``append_spans.lua``."""
+    """A stored span: event id, sequence number, request token and the payload's bytes, see ``append_spans.lua``."""
     _, number, _, payload = value.split(b"|", 3)
     span = Span.from_json(bodies.unpack(payload))
     sequence_id = int(number)

@@ -1,11 +1,13 @@
 """The data directory of an embedded server: who may use it, where its socket is, and whether a server lives in it.
 
-Two advisory locks (``flock``, which the kernel drops with the last process that holds them) decide everything, so no
+Three advisory locks (``flock``, which the kernel drops with the last process that holds them) decide everything, so no
 stale pid or socket file can mislead:
 
 - ``run/starting`` is held by a process that is starting a server or joining one, so two starters never race;
 - ``run/alive`` is held by the *server*, which inherits it, for as long as it lives. Who can take it knows that no
-  server has the data directory open, whatever files a crashed one left behind.
+  server has the data directory open, whatever files a crashed one left behind;
+- ``run/owned`` is held by the process that started the server. Where it is free the server is about to end: it still
+  answers for up to 0.1 s after its starter was killed, and joining it then would be a mistake.
 """
 
 from __future__ import annotations
@@ -128,6 +130,25 @@ class DataDir:
         close_kept(descriptor)
         return None
 
+    def own(self) -> int:
+        """Take the lock of the server's owner, in a file of its own: an earlier owner may not have noticed its end."""
+        path = self._run / "owned"
+        path.unlink(missing_ok=True)
+        descriptor = keep_from_forks(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        _lock(descriptor)
+        return descriptor
+
+    def is_owned(self) -> bool:
+        """Whether the process that started the living server is there to keep it."""
+        try:
+            descriptor = os.open(self._run / "owned", os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            return not _lock(descriptor)
+        finally:
+            os.close(descriptor)
+
     def place_socket(self) -> None:
         """Choose the socket of a new server, note it for those who join, and clear away what a crashed one left."""
         if len(os.fsencode(self.socket)) > MAX_SOCKET_PATH_BYTES:
@@ -137,7 +158,8 @@ class DataDir:
 
     def find_socket(self) -> None:
         """Take the socket that the living server was started with: another process may have another ``TMPDIR``."""
-        self.socket = Path(os.fsdecode(self._record.read_bytes()))
+        if self._record.exists():
+            self.socket = Path(os.fsdecode(self._record.read_bytes()))
 
     def _short_directory(self) -> Path:
         name = f"agl-{os.geteuid()}-{hashlib.sha256(os.fsencode(self.path)).hexdigest()[:16]}"

@@ -16,7 +16,7 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, Self, cast
@@ -46,6 +46,7 @@ STOP_TIMEOUT_S: Final = 20.0  # the guardian kills a server that has not stopped
 FIRST_PAUSE_S: Final = 0.001
 MOST_PAUSE_S: Final = 0.005
 READ_BYTES: Final = 65_536
+SHELL_SIGNAL_BASE: Final = 128  # a shell reports an end by signal n as status 128 + n
 
 # Nothing here may need more than a POSIX shell. The server's parent waits for it, so its pid cannot be taken by another
 # process while the watcher may still send it a signal. Descriptor 3 is the leash.
@@ -65,6 +66,7 @@ watcher=$!
 wait $server
 status=$?
 kill $watcher 2>/dev/null
+wait $watcher
 exit $status
 """
 
@@ -87,7 +89,7 @@ class Engine:
         pid: of the server.
     """
 
-    def __init__(self, home: DataDir, pid: int, leash: tuple[int, subprocess.Popen[bytes]] | None) -> None:
+    def __init__(self, home: DataDir, pid: int, leash: Leash | None) -> None:
         """Use ``start``."""
         self.url = f"unix://{quote(str(home.socket))}"
         self.pid = pid
@@ -126,7 +128,10 @@ class Engine:
         begun = clock.monotonic_s()
         with home.starting(LOADING_TIMEOUT_S):
             while (lock := home.claim()) is None:
-                if engine := cls._join(home, appendfsync, port):
+                home.find_socket()
+                if not home.is_owned():
+                    _end_the_orphan(home)
+                elif engine := cls._join(home, appendfsync, port):
                     return engine
             try:
                 engine = cls._launch(home, executable, settings, lock)
@@ -138,12 +143,6 @@ class Engine:
     @classmethod
     def _join(cls, home: DataDir, appendfsync: str, port: int | None) -> Engine | None:
         """The server that holds the directory; None when it has gone meanwhile, as one that is stopping does."""
-        try:
-            home.find_socket()
-        except FileNotFoundError:
-            raise EngineError(
-                f"a process holds {home.path} but has noted no socket; see which: fuser {home.path}"
-            ) from None
         if not _wait_until_ready(home, gone=lambda: _is_free(home)):
             return None
         _check_fits(home, appendfsync, port)
@@ -155,33 +154,13 @@ class Engine:
     def _launch(cls, home: DataDir, executable: str, settings: Mapping[str, str], lock: int) -> Engine:
         home.place_socket()
         _write_config(home, settings)
-        reading_end, writing_end = os.pipe()
-        leash = keep_from_forks(writing_end)
+        leash = Leash(home, [executable, str(home.config)], lock)
         try:
-            with home.log.open("ab") as log:
-                guardian = subprocess.Popen(
-                    ["/bin/sh", "-c", _GUARDIAN, "agl-guardian", executable, str(home.config)],
-                    stdin=reading_end,
-                    stdout=log,
-                    stderr=log,
-                    cwd="/",  # a shell does not keep the caller's directory from being unmounted
-                    pass_fds=[lock],
-                    start_new_session=True,  # Ctrl-C in the terminal is for this process, which stops the server itself
-                )
+            if not _wait_until_ready(home, gone=leash.has_ended):
+                raise EngineError(f"{executable} {leash.let_go(home)}")
+            return cls(home, _pid_of(home), leash)
         except BaseException:
-            close_kept(leash)
-            raise
-        finally:
-            os.close(reading_end)
-        try:
-            if not _wait_until_ready(home, gone=lambda: guardian.poll() is not None):
-                raise EngineError(
-                    f"{executable} ended at its start with status {guardian.returncode}. Its log {home.log} ends:\n"
-                    f"{home.log_tail()}"
-                )
-            return cls(home, _pid_of(home), (leash, guardian))
-        except BaseException:
-            _let_go(leash, guardian)
+            leash.let_go(home)
             raise
 
     def stop(self) -> None:
@@ -194,15 +173,12 @@ class Engine:
         if leash is None or self._owner != os.getpid():  # a fork inherits the object, not the server
             return
         atexit.unregister(self.stop)
-        if leash[1].poll() is None:
+        if not leash.has_ended():
             _ask(self._home.socket, "SHUTDOWN")  # at once; to a signal the server looks ten times a second
-        status = _let_go(*leash)
-        _log.info("engine_stopped", url=self.url, pid=self.pid, status=status)
-        if status != 0:
-            raise EngineError(
-                f"the server in {self._home.path} ended with status {status}. Its log {self._home.log} ends:\n"
-                f"{self._home.log_tail()}"
-            )
+        ending = leash.let_go(self._home)
+        _log.info("engine_stopped", url=self.url, pid=self.pid, status=leash.status)
+        if leash.status != 0:
+            raise EngineError(f"the server in {self._home.path} {ending}")
 
     def __enter__(self) -> Self:
         return self
@@ -213,16 +189,61 @@ class Engine:
         self.stop()
 
 
-def _let_go(leash: int, guardian: subprocess.Popen[bytes]) -> int:
-    """Let the guardian stop the server; the server's exit status, negative for a signal."""
-    close_kept(leash)
-    try:
-        status = guardian.wait(STOP_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        os.killpg(guardian.pid, signal.SIGKILL)  # guardian, watcher and server: a session of their own
-        status = guardian.wait()
-    shell_signal_base = 128
-    return shell_signal_base - status if status > shell_signal_base else status
+class Leash:
+    """A server under its guardian, and what keeps it running: a pipe, and the lock of its owner."""
+
+    def __init__(self, home: DataDir, argv: Sequence[str], lock: int) -> None:
+        """Start the server; it inherits ``lock``."""
+        self.status: int | None = None
+        self._owned = home.own()
+        reading_end, writing_end = os.pipe()
+        self._pipe = keep_from_forks(writing_end)
+        try:
+            with home.log.open("ab") as log:
+                self._guardian = subprocess.Popen(
+                    ["/bin/sh", "-c", _GUARDIAN, "agl-guardian", *argv],
+                    stdin=reading_end,
+                    stdout=log,
+                    stderr=log,
+                    cwd="/",  # so that it does not keep the caller's directory from being unmounted
+                    pass_fds=[lock],
+                    start_new_session=True,  # Ctrl-C in the terminal is for this process, which stops the server itself
+                )
+        except BaseException:
+            close_kept(self._pipe)
+            close_kept(self._owned)
+            raise
+        finally:
+            os.close(reading_end)
+
+    def has_ended(self) -> bool:
+        """Whether the server has ended."""
+        return self._guardian.poll() is not None
+
+    def let_go(self, home: DataDir) -> str:
+        """Have the guardian stop the server, set ``status`` (negative for a signal), and tell the end in words."""
+        close_kept(self._pipe)
+        try:
+            status = self._guardian.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._guardian.pid, signal.SIGKILL)  # guardian, watcher and server: a session of their own
+            status = self._guardian.wait()
+        close_kept(self._owned)
+        self.status = SHELL_SIGNAL_BASE - status if status > SHELL_SIGNAL_BASE else status
+        return f"ended with status {self.status}. Its log {home.log} ends:\n{home.log_tail()}"
+
+
+def _end_the_orphan(home: DataDir) -> None:
+    """Wait for the end of a server whose starter is gone; ask for it, in case its guardian is gone as well."""
+    _ask(home.socket, "SHUTDOWN")
+    deadline = clock.monotonic_s() + ANSWER_TIMEOUT_S
+    while not _is_free(home):
+        if clock.monotonic_s() > deadline:
+            raise EngineError(
+                f"a server whose starter is gone still holds {home.path} and does not end; "
+                f"find it with: fuser {home.config.parent}/alive"
+            )
+        clock.block_s(MOST_PAUSE_S)
 
 
 def _find_binary(binary: Path | str | None) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 import structlog
 
 from agl_streams import clock
-from agl_streams.errors import CommandFailed, StoreUnavailable
+from agl_streams.errors import CommandFailed, OutOfMemory, StoreUnavailable
 from agl_streams.functions import ShardFunctions
 from agl_streams.keys import escape
 from agl_streams.models import AttemptedRollout
@@ -52,6 +52,7 @@ class RolloutConsumer:
 
         Raises:
             StoreUnavailable: the server stayed away while attempts were being begun.
+            OutOfMemory: the server is full; the entries are back in the queue. Wait before asking again.
         """
         if self._stopped or places <= 0:
             return []
@@ -118,6 +119,7 @@ class RolloutConsumer:
 
     async def _begin(self, found: dict[int, list[Entry]], places: int) -> list[AttemptedRollout]:
         begun: list[AttemptedRollout] = []
+        full: OutOfMemory | None = None
         for shard, entries in found.items():
             functions = self._store.functions(shard)
             free = 0 if self._stopped else places - len(begun)
@@ -126,8 +128,16 @@ class RolloutConsumer:
                 await functions.release(surplus)
             if wanted:
                 named = [(entry, rollout_id, new_attempt_id()) for entry, rollout_id in wanted]
-                views = await functions.begin(named, self._worker, self._lease_us)
-                begun += [cast("AttemptedRollout", decode_rollout(view)) for view in views if view]
+                try:
+                    views = await functions.begin(named, self._worker, self._lease_us)
+                except OutOfMemory as error:
+                    # Delivered and never begun, a rollout would be given up after a few rounds of this.
+                    await functions.release(wanted)
+                    full = error
+                else:
+                    begun += [cast("AttemptedRollout", decode_rollout(view)) for view in views if view]
+        if full is not None and not begun:
+            raise full
         return begun
 
 

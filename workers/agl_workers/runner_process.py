@@ -1,0 +1,100 @@
+"""One runner as a process, alone or as a child of the supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import threading
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import wait
+from typing import Any, Final
+
+import structlog
+
+from agl_streams import clock
+from agl_streams.agent import Agent
+from agl_streams.config import Settings
+from agl_streams.process import run_until_stopped
+from agl_streams.store import StreamStore
+from agl_streams.telemetry import configure_logging
+from agl_workers.agent_loading import load_agent
+from agl_workers.runner import Runner
+
+DEATH_MARGIN_S: Final = 5.0  # beyond its drain time a runner has its last words and its good-byes to the server
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerPlan:
+    """What a runner process is to do; it can be pickled.
+
+    Attributes:
+        agent: ``MODULE:AGENT``.
+        worker_id: unique among living runners.
+    """
+
+    settings: Settings
+    agent: str
+    worker_id: str
+    concurrency: int
+    lease_seconds: float | None
+    max_rollouts: int | None
+    drain_seconds: float
+
+    @property
+    def longest_stop_s(self) -> float:
+        """How long the process may take to end after SIGTERM. One that takes longer hangs."""
+        return self.drain_seconds + DEATH_MARGIN_S
+
+
+def run_runner(plan: RunnerPlan) -> None:
+    """Run a runner in this process until SIGTERM or SIGINT.
+
+    Raises:
+        ConfigError: the agent cannot be loaded.
+        AglError: the store cannot be used.
+    """
+    agent = load_agent(plan.agent)
+    run_until_stopped(partial(_run, plan, agent))
+
+
+def run_child(plan: RunnerPlan) -> None:
+    """The whole life of a child process of the supervisor."""
+    # Ctrl-C in a terminal goes to the whole group; only the supervisor is to hear it, and to pass it on once.
+    os.setpgrp()
+    configure_logging(plan.settings)
+    threading.Thread(target=_follow_parent, args=(plan.longest_stop_s,), name="parent", daemon=True).start()
+    run_runner(plan)
+
+
+async def _run(plan: RunnerPlan, agent: Agent[..., Any], stop: asyncio.Event) -> None:
+    async with await StreamStore.connect(settings=plan.settings) as store:
+        runner = Runner(
+            store,
+            agent,
+            worker_id=plan.worker_id,
+            concurrency=plan.concurrency,
+            lease_seconds=plan.lease_seconds,
+            max_rollouts=plan.max_rollouts,
+            drain_seconds=plan.drain_seconds,
+        )
+        await runner.run(stop)
+
+
+def _follow_parent(longest_stop_s: float) -> None:
+    """End this process when the supervisor has died: gracefully, and by force if an agent blocks the event loop.
+
+    The sentinel is the end of a pipe that only the parent holds; it is ready when the parent is gone, however it went.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+    wait([parent.sentinel])
+    _log.warning("supervisor_died", pid=parent.pid)
+    os.kill(os.getpid(), signal.SIGTERM)
+    clock.block_s(longest_stop_s)
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,15 +1,20 @@
-"""What the story needs besides a store: a clock of the server that can be moved, and the log as a list of events."""
+"""What the story needs besides a store: the server's time, the log as a list of events, a model behind the proxy."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, cast
 
 import pytest
 
-from agl_streams import clock
+from agl_proxy.app import ProxyApp, ProxyOptions
+from agl_proxy.serving import Server, listen
+from agl_streams import ProxyLLM, clock
 from agl_streams.events import Event, decode
 from agl_streams.store import StreamStore
+from tests.support.engine_standin import EngineStandin, engine_standin
+from tests.support.waiting import until
 
 US_PER_S = 1_000_000
 
@@ -17,7 +22,7 @@ US_PER_S = 1_000_000
 class ServerTime:
     """The time by which the server judges leases and limits. It stands still until `passes` moves it.
 
-    The watchdog looks three times in each lease, as the real one does: were it away for longer, it would give grace.
+    The watchdog looks three times in each lease. Were it away for longer, it would give grace instead of judging.
     """
 
     def __init__(self, store: StreamStore) -> None:
@@ -60,3 +65,23 @@ def read_log(store: StreamStore) -> ReadLog:
         return [decode(entry_id, fields) for entry_id, fields in entries]
 
     return read
+
+
+@pytest.fixture
+async def engine() -> AsyncGenerator[EngineStandin]:
+    """A server that speaks as vLLM does, and always says the same."""
+    async with engine_standin() as standin:
+        yield standin
+
+
+@pytest.fixture
+async def model(store: StreamStore, engine: EngineStandin) -> AsyncGenerator[ProxyLLM]:
+    """The model behind a proxy that is being served."""
+    async with ProxyApp(store, ProxyOptions(upstream=engine.url)) as app:
+        listener = listen("127.0.0.1", 0)
+        server = Server(app)
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        await until(lambda: server.started, what="the proxy to listen")
+        yield ProxyLLM(endpoint=f"http://127.0.0.1:{listener.getsockname()[1]}/v1", model="tiny")
+        server.should_exit = True
+        await serving

@@ -2,40 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
 from openai import APIError, APIStatusError, AsyncOpenAI
 from openai.types.chat import ChatCompletionMessageParam
 
-from agl_proxy.app import ProxyApp, ProxyOptions
-from agl_proxy.serving import Server, listen
 from agl_streams import AttemptedRollout, ProxyLLM, Span, StreamStore, TripletAdapter, semconv
-from tests.support.engine_standin import PROMPT_IDS, TOKENS, EngineStandin, drop_after, engine_standin, without_ids
+from tests.support.engine_standin import PROMPT_IDS, TOKENS, EngineStandin, drop_after, without_ids
 from tests.support.waiting import until
 
 MESSAGES: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Greet the world."}]
-
-
-@pytest.fixture
-async def engine() -> AsyncGenerator[EngineStandin]:
-    """A server that speaks as vLLM does, and always says the same."""
-    async with engine_standin() as standin:
-        yield standin
-
-
-@pytest.fixture
-async def model(store: StreamStore, engine: EngineStandin) -> AsyncGenerator[ProxyLLM]:
-    """The model behind a proxy that is being served."""
-    async with ProxyApp(store, ProxyOptions(upstream=engine.url)) as app:
-        listener = listen("127.0.0.1", 0)
-        server = Server(app)
-        serving = asyncio.create_task(server.serve(sockets=[listener]))
-        await until(lambda: server.started, what="the proxy to listen")
-        yield ProxyLLM(endpoint=f"http://127.0.0.1:{listener.getsockname()[1]}/v1", model="tiny")
-        server.should_exit = True
-        await serving
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ Each reason is a constant; it stands in the span, is counted, and is what an ope
 from __future__ import annotations
 
 from math import isfinite
+from operator import countOf
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -132,8 +133,10 @@ def _usage_reason(answer: Answer, choices: list[Choice]) -> str | None:
 
 
 def _are_integers(values: list[Any]) -> bool:
-    return set(map(type, values)) <= {int}
+    return countOf(map(type, values), int) == len(values)
 
 
 def _are_numbers(values: list[Any]) -> bool:
-    return set(map(type, values)) <= {int, float} and isfinite(sum(values))
+    if countOf(map(type, values), float) == len(values):
+        return isfinite(sum(values))
+    return all(type(value) in (int, float) and isfinite(value) for value in values)

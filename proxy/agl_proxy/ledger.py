@@ -84,10 +84,12 @@ class Ledger:
         Returns:
             None when the answer may be released; otherwise what the client gets instead.
         """
-        self._report(call)
+        reason = checks.incomplete_reason(call.answer)
+        if reason is not None:
+            self._report(call, reason)
         try:
             async with asyncio.timeout(STORE_TIMEOUT_S):
-                await self._add(call)
+                await self._add(call, reason)
         except TimeoutError:
             error: errors.AglError = _late()
         except errors.AglError as refusal:
@@ -104,9 +106,9 @@ class Ledger:
         )
         return answer_to(error) if self.required else None
 
-    async def _add(self, call: Call) -> None:
+    async def _add(self, call: Call, reason: str | None) -> None:
         try:
-            await self._store.add_span(span_of(call))
+            await self._store.add_span(span_of(call, reason))
         except errors.TooLarge as error:
             call.answer.note_fault(checks.TOO_LARGE, str(error))
             await self._store.add_span(bare_span_of(call, checks.TOO_LARGE))
@@ -114,11 +116,8 @@ class Ledger:
             call.answer.note_fault(checks.UNREADABLE, str(error))
             await self._store.add_span(bare_span_of(call, checks.UNREADABLE))
 
-    def _report(self, call: Call) -> None:
+    def _report(self, call: Call, reason: str) -> None:
         """Say what an operator must know: a capture that is incomplete, and loudly a server that gives no ids."""
-        reason = checks.incomplete_reason(call.answer)
-        if reason is None:
-            return
         _log.warning(
             "capture_incomplete",
             rollout_id=call.rollout_id,

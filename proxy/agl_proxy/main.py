@@ -9,7 +9,7 @@ from functools import partial
 import structlog
 
 from agl_proxy.app import ProxyApp, ProxyOptions
-from agl_proxy.serving import Server, listen
+from agl_proxy.serving import Server, listen, quiet_collector
 from agl_proxy.upstream import public_url
 from agl_streams.config import Settings
 from agl_streams.process import run_until_stopped
@@ -53,6 +53,7 @@ async def _serve(settings: Settings, options: ProxyOptions, host: str, port: int
     with contextlib.closing(listen(host, port)) as listener:
         async with await StreamStore.connect(settings=settings) as store, ProxyApp(store, options) as app:
             server = Server(app)
+            quiet_collector()
             serving = asyncio.create_task(server.serve(sockets=[listener]))
             stopping = asyncio.create_task(stop.wait())
             bound_host, bound_port = listener.getsockname()[:2]

@@ -48,14 +48,16 @@ class Call:
     first_token_at: float | None = None
 
 
-def span_of(call: Call) -> Span:
-    """The span of a call that is over, with its verdict.
+def span_of(call: Call, reason: str | None) -> Span:
+    """The span of a call that is over.
+
+    Args:
+        reason: why it must not be trained on, from `checks.incomplete_reason`; None when it is complete.
 
     Raises:
         InvalidRequest: the answer holds a value that no span attribute may have.
     """
     duration_s = clock.monotonic_s() - call.started
-    reason = checks.incomplete_reason(call.answer)
     attributes = _facts(call, duration_s, reason)
     _put_request(attributes, call.request)
     _put_answer(attributes, call.answer)

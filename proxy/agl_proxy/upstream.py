@@ -48,7 +48,6 @@ _NOT_RELAYED = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
 )
 _WRITTEN_AT_ONCE = 2**20  # bytes; aiohttp writes a larger body piece by piece, and only from a file
-_NO_DEFAULT_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,6 @@ class Upstream:
             cookie_jar=aiohttp.DummyCookieJar(),  # one agent's cookies are no business of another
             timeout=timeout,
             auto_decompress=False,
-            skip_auto_headers=_NO_DEFAULT_HEADERS,
         )
 
     async def close(self) -> None:
@@ -168,7 +166,7 @@ class Upstream:
 
 
 def public_url(base_url: str) -> str:
-    """The server's URL without user, password, query: for spans and logs."""
+    """The server's URL without user, password and query: for spans and logs."""
     parts = urlsplit(base_url)
     host = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}://{host}{parts.path.rstrip('/')}"

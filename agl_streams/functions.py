@@ -138,9 +138,18 @@ class ShardFunctions:
         """Open one more attempt."""
         return (await self._write("start_attempt", worker, lease_us, attempt_id, rollout_id))[0]
 
-    async def claim(self, attempt_ids: Sequence[str], worker: str, lease_us: str) -> list[View]:
-        """Take up to ``len(attempt_ids)`` rollouts off the queue without blocking."""
-        return await self._write("claim", worker, lease_us, new_token(), *attempt_ids)
+    async def claim(
+        self, attempt_ids: Sequence[str], worker: str, lease_us: str, token: str | None = None
+    ) -> list[View]:
+        """Take up to ``len(attempt_ids)`` rollouts off the queue without blocking.
+
+        With the token and attempt ids of an earlier call, what that one was given comes first.
+        """
+        return await self._write("claim", worker, lease_us, token or new_token(), *attempt_ids)
+
+    async def claimed(self, token: str, attempt_ids: Sequence[str]) -> list[View]:
+        """What a `claim` with this token and these attempt ids was given. Takes nothing."""
+        return await self._read("claimed", token, *attempt_ids)
 
     async def begin(self, entries: Sequence[tuple[str, str, str]], worker: str, lease_us: str) -> list[View | None]:
         """Open an attempt for each (entry id, rollout, attempt id) that a reader was handed; None where void."""
@@ -159,11 +168,16 @@ class ShardFunctions:
             if seen < LEAVE_LIMIT:
                 return given_back
 
-    async def append_spans(self, rollout_id: str, attempt_id: str, spans: Sequence[NewSpan]) -> list[int | None]:
-        """Store spans of one attempt; per span its sequence number, or None for one that was there before."""
+    async def append_spans(
+        self, rollout_id: str, attempt_id: str, spans: Sequence[NewSpan], token: str | None = None
+    ) -> list[int | None]:
+        """Store spans of one attempt; per span its sequence number, or None for one that was there before.
+
+        One that an earlier call with the same token brought gets its number again.
+        """
         numbers: list[Any] = []
+        token = token or new_token()
         for batch in _span_batches(spans):
-            token = new_token()
             args: list[Arg] = []
             for span in batch:
                 args += span
@@ -240,9 +254,9 @@ class ShardFunctions:
         ended, returned, nearest, more = await self._write("expire", limit, lease_us, begin_ms, max_deliveries)
         return ExpireResult(ended, returned, int(nearest) if nearest else None, more == b"1")
 
-    async def resources(self, resources_id: str, content: bytes) -> View:
-        """Store a version of a bundle of resources."""
-        return await self._write("resources", resources_id, new_token(), content)
+    async def resources(self, resources_id: str, content: bytes, token: str | None = None) -> View:
+        """Store a version of a bundle of resources; a repeat with the same token stores no second one."""
+        return await self._write("resources", resources_id, token or new_token(), content)
 
     async def replay(self, events: Sequence[tuple[str, Sequence[Arg], Sequence[Arg]]]) -> int:
         """Write recorded events again: (event id, fields and values, payload names and bytes)."""

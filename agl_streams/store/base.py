@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Any, Final, Self, cast
 
+from agl_streams import clock
 from agl_streams.config import Settings, load_settings
 from agl_streams.connection import RedisConnection
 from agl_streams.errors import ConfigError
@@ -35,6 +36,7 @@ class StoreBase:
         ]
         self._lease_us = us(settings.lease_seconds)
         self._next_shard = 0
+        self._opened_s = clock.monotonic_s()
         self._finished = FinishedTail(connection, [functions.keys.finished for functions in self._functions])
 
     @classmethod

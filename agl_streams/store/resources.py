@@ -11,7 +11,8 @@ from agl_streams.keys import escape, unescape
 from agl_streams.models import NamedResources, ResourcesUpdate
 from agl_streams.projections import US_PER_S, View
 from agl_streams.store.base import StoreBase
-from agl_streams.values import check_resources_id, invalid, new_resources_id
+from agl_streams.store.repeats import RequestKey
+from agl_streams.values import check_resources_id, invalid
 
 _RESOURCES: TypeAdapter[Any] = TypeAdapter(NamedResources)
 
@@ -19,22 +20,32 @@ _RESOURCES: TypeAdapter[Any] = TypeAdapter(NamedResources)
 class ResourcesMixin(StoreBase):
     """What rollouts run against. Resources live in shard 0."""
 
-    async def add_resources(self, resources: NamedResources) -> ResourcesUpdate:
+    async def add_resources(self, resources: NamedResources, *, request_key: str | None = None) -> ResourcesUpdate:
         """Store a new bundle, version 1, which becomes the latest.
+
+        Args:
+            request_key: a repeat of the call with the same key stores nothing more.
 
         Raises:
             InvalidRequest: not named resources; the message names the place.
         """
-        return await self.update_resources(new_resources_id(), resources)
+        resources_id = RequestKey.of(request_key).resources_id
+        return await self.update_resources(resources_id, resources, request_key=request_key)
 
-    async def update_resources(self, resources_id: str, resources: NamedResources) -> ResourcesUpdate:
+    async def update_resources(
+        self, resources_id: str, resources: NamedResources, *, request_key: str | None = None
+    ) -> ResourcesUpdate:
         """Store the next version of a bundle, or the first one; it becomes the latest. Old versions stay.
+
+        Args:
+            request_key: a repeat of the call with the same key stores nothing more.
 
         Raises:
             InvalidRequest: a bad id, or not named resources; the message names the place.
         """
         content = _content(resources, self.settings.max_input_bytes)
-        view = await self._functions[0].resources(escape(check_resources_id(resources_id)), content)
+        token = RequestKey.of(request_key).token
+        view = await self._functions[0].resources(escape(check_resources_id(resources_id)), content, token)
         return decode_resources([*view, content])
 
     async def get_resources_by_id(self, resources_id: str) -> ResourcesUpdate | None:

@@ -11,6 +11,7 @@ from agl_streams.functions import NewSpan
 from agl_streams.models import Span
 from agl_streams.store import requests
 from agl_streams.store.base import StoreBase
+from agl_streams.store.repeats import RequestKey
 from agl_streams.sums import sums_of
 from agl_streams.values import shown
 
@@ -25,11 +26,14 @@ MAX_SPAN_ID: Final = 256
 class SpansMixin(StoreBase):
     """What happened during an attempt."""
 
-    async def add_span(self, span: Span, *, assign_sequence: bool = False) -> Span | None:
+    async def add_span(
+        self, span: Span, *, assign_sequence: bool = False, request_key: str | None = None
+    ) -> Span | None:
         """Store one span; it is a heartbeat of its attempt, and the first one sets it running.
 
         Args:
             assign_sequence: the store gives the span the rollout's next sequence number, in the same call.
+            request_key: a repeat of the call with the same key gets the first answer, not None.
 
         Returns:
             The span as stored; None when the attempt already has a span of that id.
@@ -40,29 +44,39 @@ class SpansMixin(StoreBase):
         """
         rollout_id, attempt_id = requests.known_form(span.rollout_id), requests.known_form(span.attempt_id)
         new = self._new_span(span, assign_sequence)
-        number = (await self.functions_of(rollout_id).append_spans(rollout_id, attempt_id, [new]))[0]
+        token = request_key and RequestKey.of(request_key).token
+        number = (await self.functions_of(rollout_id).append_spans(rollout_id, attempt_id, [new], token))[0]
         return _stored(span, number)
 
-    async def add_many_spans(self, spans: Sequence[Span], *, assign_sequence: bool = False) -> list[Span]:
+    async def add_many_spans(
+        self, spans: Sequence[Span], *, assign_sequence: bool = False, request_key: str | None = None
+    ) -> list[Span]:
         """Store spans, grouped by attempt; returns those that were new, in the order given.
 
         Raises:
             As `add_span`, for the first group that fails; groups before it are stored.
         """
+        numbers = await self.number_spans(spans, assign_sequence=assign_sequence, request_key=request_key)
+        found = (_stored(span, number) for span, number in zip(spans, numbers, strict=True))
+        return [span for span in found if span is not None]
+
+    async def number_spans(
+        self, spans: Sequence[Span], *, assign_sequence: bool = False, request_key: str | None = None
+    ) -> list[int | None]:
+        """As `add_many_spans`; returns for each span the sequence number that it has, or None for a duplicate."""
         groups: dict[tuple[str, str], list[int]] = {}
         for at, span in enumerate(spans):
             ids = (requests.known_form(span.rollout_id), requests.known_form(span.attempt_id))
             groups.setdefault(ids, []).append(at)
         encoded = [self._new_span(span, assign_sequence) for span in spans]
-        stored: dict[int, Span] = {}
+        token = request_key and RequestKey.of(request_key).token
+        numbers: list[int | None] = [None] * len(spans)
         for (rollout_id, attempt_id), places in groups.items():
             functions = self.functions_of(rollout_id)
-            numbers = await functions.append_spans(rollout_id, attempt_id, [encoded[at] for at in places])
-            for at, number in zip(places, numbers, strict=True):
-                found = _stored(spans[at], number)
-                if found is not None:
-                    stored[at] = found
-        return [stored[at] for at in sorted(stored)]
+            given = await functions.append_spans(rollout_id, attempt_id, [encoded[at] for at in places], token)
+            for at, number in zip(places, given, strict=True):
+                numbers[at] = number
+        return numbers
 
     async def add_otel_span(
         self, rollout_id: str, attempt_id: str, readable_span: ReadableSpan, sequence_id: int | None = None

@@ -12,7 +12,8 @@ from agl_streams.models import AttemptedRollout, EnqueueRolloutRequest, Rollout,
 from agl_streams.projections import View, decode_rollout
 from agl_streams.store import requests
 from agl_streams.store.base import StoreBase
-from agl_streams.values import invalid, new_attempt_id
+from agl_streams.store.repeats import RequestKey
+from agl_streams.values import invalid
 
 CLAIM_LIMIT: Final = 50  # rollouts in one claim call: each opens an attempt, which is some 30 µs of the server's time
 
@@ -76,58 +77,100 @@ class WorkMixin(StoreBase):
         worker_id: str | None = None,
         *,
         lease_seconds: float | None = None,
+        request_key: str | None = None,
     ) -> AttemptedRollout:
         """Make a rollout outside the queue, with its first attempt open.
+
+        Args:
+            request_key: a repeat of the call with the same key makes no second rollout.
 
         Raises:
             InvalidRequest, TooLarge: the message names the field and the value.
         """
-        request = request_of(input=input, mode=mode, resources_id=resources_id, config=config, metadata=metadata)
+        key = RequestKey.of(request_key)
+        request = request_of(
+            input=input,
+            mode=mode,
+            resources_id=resources_id,
+            config=config,
+            metadata=metadata,
+            rollout_id=key.rollout_id,
+        )
         new = (await self._encode([request]))[0]
         functions = self.functions_of(new.rollout_id)
-        view = await functions.start_rollout(new, new_attempt_id(), self._worker(worker_id), self._lease(lease_seconds))
+        view = await functions.start_rollout(new, key.attempt_id(), self._worker(worker_id), self._lease(lease_seconds))
         return cast("AttemptedRollout", decode_rollout(view))
 
     async def start_attempt(
-        self, rollout_id: str, worker_id: str | None = None, *, lease_seconds: float | None = None
+        self,
+        rollout_id: str,
+        worker_id: str | None = None,
+        *,
+        lease_seconds: float | None = None,
+        request_key: str | None = None,
     ) -> AttemptedRollout:
         """Open one more attempt of any rollout; a finished one is open again.
+
+        Args:
+            request_key: a repeat of the call with the same key opens no second attempt.
 
         Raises:
             NotFound: no such rollout.
         """
         functions = self.functions_of(rollout_id)
+        attempt_id = RequestKey.of(request_key).attempt_id()
         view = await functions.start_attempt(
-            requests.known_form(rollout_id), new_attempt_id(), self._worker(worker_id), self._lease(lease_seconds)
+            requests.known_form(rollout_id), attempt_id, self._worker(worker_id), self._lease(lease_seconds)
         )
         return cast("AttemptedRollout", decode_rollout(view))
 
     async def dequeue_rollout(
-        self, worker_id: str | None = None, *, lease_seconds: float | None = None
+        self, worker_id: str | None = None, *, lease_seconds: float | None = None, request_key: str | None = None
     ) -> AttemptedRollout | None:
         """Take the oldest queued rollout without blocking; None when the queue is empty.
 
         Args:
             lease_seconds: None gives no lease: then only the rollout's own limits end the attempt.
+            request_key: see `dequeue_many_rollouts`.
         """
-        found = await self.dequeue_many_rollouts(limit=1, worker_id=worker_id, lease_seconds=lease_seconds)
+        found = await self.dequeue_many_rollouts(
+            limit=1, worker_id=worker_id, lease_seconds=lease_seconds, request_key=request_key
+        )
         return found[0] if found else None
 
     async def dequeue_many_rollouts(
-        self, *, limit: int = 1, worker_id: str | None = None, lease_seconds: float | None = None
+        self,
+        *,
+        limit: int = 1,
+        worker_id: str | None = None,
+        lease_seconds: float | None = None,
+        request_key: str | None = None,
     ) -> list[AttemptedRollout]:
-        """Take up to ``limit`` rollouts, oldest first; ``limit <= 0`` takes none. First in, first out per shard."""
+        """Take up to ``limit`` rollouts, oldest first; ``limit <= 0`` takes none. First in, first out per shard.
+
+        Args:
+            request_key: a repeat of the call with the same key, within minutes, is given what the first was given. With
+                several shards ask `dequeued_before` first: a repeat may start at another one.
+        """
+        key = RequestKey.of(request_key)
         worker, lease = self._worker(worker_id), self._lease(lease_seconds)
         views: list[View] = []
         for offset in range(self.shards):
             functions = self._functions[(self._next_shard + offset) % self.shards]
             while len(views) < limit:
-                wanted = [new_attempt_id() for _ in range(min(limit - len(views), CLAIM_LIMIT))]
-                found = await functions.claim(wanted, worker, lease)
+                wanted = key.attempt_ids(len(views), min(limit - len(views), CLAIM_LIMIT))
+                found = await functions.claim(wanted, worker, lease, key.token)
                 views += found
                 if len(found) < len(wanted):
                     break
         self._next_shard = (self._next_shard + 1) % self.shards
+        return [cast("AttemptedRollout", decode_rollout(view)) for view in views]
+
+    async def dequeued_before(self, request_key: str, *, limit: int = 1) -> list[AttemptedRollout]:
+        """What a dequeue with this key and limit was given and its caller may not have heard of. Takes nothing."""
+        key = RequestKey.of(request_key)
+        attempt_ids = key.attempt_ids(0, max(limit, 0))
+        views = [view for functions in self._functions for view in await functions.claimed(key.token, attempt_ids)]
         return [cast("AttemptedRollout", decode_rollout(view)) for view in views]
 
     async def _encode(self, rollouts: Sequence[EnqueueRolloutRequest]) -> list[NewRollout]:

@@ -61,6 +61,9 @@ class CaptureMiddleware:
     Args:
         inner: makes the answers.
         store: admits calls and keeps spans.
+
+    Attributes:
+        running: the tasks of the calls that are being answered.
     """
 
     def __init__(self, inner: Inner, store: CaptureStore, options: ProxyOptions) -> None:
@@ -68,27 +71,30 @@ class CaptureMiddleware:
         self._ledger = Ledger(store, options.capture)
         self._options = options
         self._upstream = public_url(options.upstream)
-        self._calls: set[asyncio.Task[Any]] = set()
+        self.running: set[asyncio.Task[Any]] = set()
 
     @property
     def in_flight(self) -> int:
         """How many calls are being answered now."""
-        return len(self._calls)
+        return len(self.running)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one HTTP call."""
+        """Serve one call; what is not HTTP is the inner application's."""
+        if scope["type"] != "http":
+            await self._inner(scope, receive, send)
+            return
         task = asyncio.current_task()
         assert task is not None  # a coroutine always runs in a task; this is for the type checker
-        self._calls.add(task)
+        self.running.add(task)
         try:
             await self._serve(scope, receive, send)
         finally:
-            self._calls.discard(task)
+            self.running.discard(task)
 
     async def drain(self, timeout_s: float) -> None:
         """Wait until no call is being answered, but not longer than ``timeout_s``."""
-        if self._calls:
-            await asyncio.wait(self._calls, timeout=timeout_s)
+        if self.running:
+            await asyncio.wait(self.running, timeout=timeout_s)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         place = attribute(scope)

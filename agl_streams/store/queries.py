@@ -21,6 +21,7 @@ from agl_streams.models import (
 from agl_streams.projections import ATTEMPT, ROLLOUT, RolloutSums, View, decode_attempt, decode_rollout, decode_sums
 from agl_streams.store import requests
 from agl_streams.store.base import StoreBase
+from agl_streams.store.paging import Index, creation, indexed_page, serves
 from agl_streams.store.resources import decode_resources
 from agl_streams.store.selection import Logic, Order, Page, contains, exact, page_of, select, within
 from agl_streams.store.workers import merge_workers
@@ -94,6 +95,8 @@ class QueriesMixin(StoreBase):
             *contains("rollout_id", rollout_id_contains),
         ]
         narrowed = filter_logic == "and" or len(conditions) == 1
+        if rollout_id_in is None and rollout_id_contains is None and serves(page):
+            return await indexed_page(self._indexes(status_in), page)
         ids = await self._candidates(status_in if narrowed else None, rollout_id_in if narrowed else None)
         return page_of(select(await self._rollouts(ids), conditions, filter_logic), page)
 
@@ -230,14 +233,18 @@ class QueriesMixin(StoreBase):
         """The ids to look at, in order of creation: the narrowest index that holds every match."""
         if rollout_id_in is not None:
             return [one for one in dict.fromkeys(rollout_id_in) if requests.is_known_form(one)]
-        ids: list[str] = []
+        return [one for index in self._indexes(status_in) async for one in self._members(index.key)]
+
+    def _indexes(self, status_in: Sequence[str] | None) -> list[Index]:
+        """The indexes that hold all rollouts, or those of some statuses."""
+        indexes: list[Index] = []
         for functions in self._functions:
             keys = functions.keys
-            names = (
-                [keys.created] if status_in is None else [keys.status(status) for status in dict.fromkeys(status_in)]
-            )
-            ids += [one for name in names async for one in self._members(name)]
-        return ids
+            names = [keys.created]
+            if status_in is not None:
+                names = [keys.status(status) for status in dict.fromkeys(status_in)]
+            indexes += [Index(functions, name) for name in names]
+        return indexes
 
     async def _rollouts(self, ids: Sequence[str]) -> list[Rollout]:
         """Rollouts by id in order of creation."""
@@ -245,7 +252,7 @@ class QueriesMixin(StoreBase):
         for functions in self._functions:
             mine = [one for one in ids if self.functions_of(one) is functions]
             views += [view for view in await functions.read_rollouts(mine) if view]
-        views.sort(key=_creation)
+        views.sort(key=creation)
         return [decode_rollout(view) for view in views]
 
     async def _attempts(self, rollout_id: str) -> list[Attempt]:
@@ -285,9 +292,3 @@ def _span_order(span: Span) -> tuple[int, float, float]:
     last = float("inf")
     start = last if span.start_time is None else span.start_time
     return span.sequence_id, start, last if span.end_time is None else span.end_time
-
-
-def _creation(view: View) -> tuple[int, bytes]:
-    """Creation time, then creation number: the first orders shards among each other, the second ties within one."""
-    values = view[1]
-    return int(values[ROLLOUT.index("start")]), values[ROLLOUT.index("n")].rjust(20, b"0")

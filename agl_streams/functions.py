@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import structlog
 
-from agl_streams.connection import Arg, RedisConnection
+from agl_streams.connection import Arg, RedisConnection, Reply
 from agl_streams.errors import CommandFailed, outcome_error
 from agl_streams.keys import ShardKeys
 from agl_streams.library import LEAVE_LIMIT, Library, library
@@ -122,6 +122,10 @@ class ShardFunctions:
             if "already exists" not in error.detail:
                 raise
         await self._write("setup", self._shards)
+
+    async def execute(self, *args: Arg) -> Reply:
+        """A plain command on one of the shard's keys, on the node that holds them. Safe to repeat."""
+        return await self._connection.execute(*args)
 
     async def enqueue(self, rollouts: Sequence[NewRollout]) -> list[View]:
         """Put rollouts on the queue in order; one that exists is returned as it is."""

@@ -87,7 +87,7 @@ class DataDir:
             self.log.touch(mode=0o600)
         except OSError as error:
             raise EngineError(f"cannot use the data directory {path}: {error.strerror}; {_USE_ANOTHER}") from error
-        self.socket = self._run / "valkey.sock"
+        self.socket = self._own_socket = self._run / "valkey.sock"
 
     @staticmethod
     def _check_owner(path: Path) -> None:
@@ -151,6 +151,7 @@ class DataDir:
 
     def place_socket(self) -> None:
         """Choose the socket of a new server, note it for those who join, and clear away what a crashed one left."""
+        self.socket = self._own_socket
         if len(os.fsencode(self.socket)) > MAX_SOCKET_PATH_BYTES:
             self.socket = self._short_directory() / "valkey.sock"
         self.socket.unlink(missing_ok=True)

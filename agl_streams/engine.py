@@ -42,6 +42,7 @@ AppendFsync = Literal["always", "everysec", "no"]
 ANSWER_TIMEOUT_S: Final = 30.0  # a new server listens after some 5 ms; a machine that swaps takes long
 LOADING_TIMEOUT_S: Final = 600.0  # an AOF of 50 GB loads at some 100 MB/s
 ASK_TIMEOUT_S: Final = 5.0  # one question to a server that has accepted the connection
+SHUTDOWN_TIMEOUT_S: Final = 2.0  # an append-only file is synced within; if not, the guardian takes over
 STOP_TIMEOUT_S: Final = 20.0  # the guardian kills a server that has not stopped after 10 s
 FIRST_PAUSE_S: Final = 0.001
 MOST_PAUSE_S: Final = 0.005
@@ -65,8 +66,7 @@ server=$!
 watcher=$!
 wait $server
 status=$?
-kill $watcher 2>/dev/null
-wait $watcher
+{ kill $watcher; wait $watcher; } 2>/dev/null
 exit $status
 """
 
@@ -175,6 +175,7 @@ class Engine:
         atexit.unregister(self.stop)
         if not leash.has_ended():
             _ask(self._home.socket, "SHUTDOWN")  # at once; to a signal the server looks ten times a second
+            leash.wait(SHUTDOWN_TIMEOUT_S)
         ending = leash.let_go(self._home)
         _log.info("engine_stopped", url=self.url, pid=self.pid, status=leash.status)
         if leash.status != 0:
@@ -220,14 +221,20 @@ class Leash:
         """Whether the server has ended."""
         return self._guardian.poll() is not None
 
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for the server's end; whether it came."""
+        try:
+            self._guardian.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
     def let_go(self, home: DataDir) -> str:
         """Have the guardian stop the server, set ``status`` (negative for a signal), and tell the end in words."""
         close_kept(self._pipe)
-        try:
-            status = self._guardian.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
+        if not self.wait(STOP_TIMEOUT_S):
             os.killpg(self._guardian.pid, signal.SIGKILL)  # guardian, watcher and server: a session of their own
-            status = self._guardian.wait()
+        status = self._guardian.wait()
         close_kept(self._owned)
         self.status = SHELL_SIGNAL_BASE - status if status > SHELL_SIGNAL_BASE else status
         return f"ended with status {self.status}. Its log {home.log} ends:\n{home.log_tail()}"

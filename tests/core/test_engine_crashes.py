@@ -180,6 +180,7 @@ def test_a_hanging_server_is_told_and_killed_by_stop(data_dir: Path, monkeypatch
     """A server that hangs is not joined, and its starter's stop kills it and says so."""
     monkeypatch.setattr("agl_streams.engine.ANSWER_TIMEOUT_S", 0.2)
     monkeypatch.setattr("agl_streams.engine.ASK_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("agl_streams.engine.SHUTDOWN_TIMEOUT_S", 0.1)
     monkeypatch.setattr("agl_streams.engine.STOP_TIMEOUT_S", 0.5)
     engine = Engine.start(data_dir)
     os.kill(engine.pid, signal.SIGSTOP)

@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 import redis.exceptions
+import uvloop
 from redis.asyncio.connection import DefaultParser
 
 from agl_streams import connection as connection_module
@@ -25,10 +26,15 @@ LOADING_KEYS = 3_000
 LOADING_US_PER_KEY = 500  # a load of 1.5 s
 
 
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 @pytest.mark.parametrize("binary", ALL_BINARIES)
-async def test_a_restart_is_survived(servers: Servers, binary: str) -> None:
+def test_a_restart_is_survived(servers: Servers, binary: str, loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
     """Commands sent while the server is down succeed once it is back, and what was acknowledged is still there."""
-    server = servers.start(binary, {"appendfsync": "always"})
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(restart_under_load(servers.start(binary, {"appendfsync": "always"})))
+
+
+async def restart_under_load(server: Server) -> None:
     connection = await RedisConnection.open(server.url)
     for number in range(5):
         await connection.execute("SET", f"before-{number}", number)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
+import uvloop
 
 from agl_streams import errors
 from agl_streams.connection import Arg, BlockingReader, RedisConnection, Reply
@@ -84,10 +86,18 @@ async def test_stop_ends_a_blocked_read(connection: RedisConnection) -> None:
     await reader.close()
 
 
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 @pytest.mark.parametrize("way", ["stop", "cancel", "cancel and take"])
 @pytest.mark.leaves_pending  # the entries are read and never acknowledged
-async def test_stops_that_race_new_entries_lose_none(redis_url: str, way: str) -> None:
+def test_stops_that_race_new_entries_lose_none(
+    redis_url: str, way: str, loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
     """Of 200 entries added while a read is stopped or its caller cancelled, each is delivered exactly once."""
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(race_stops_with_entries(redis_url, way))
+
+
+async def race_stops_with_entries(redis_url: str, way: str) -> None:
     connection = await RedisConnection.open(redis_url)
     await make_group(connection)
     reader = connection.reader()

@@ -14,8 +14,9 @@ from agl_streams import errors
 from agl_streams.models import Span
 from agl_streams.values import check_attempt_id, check_rollout_id
 
-STORE_TIMEOUT_S: Final = 10.0
-"""For one call to the store, its own retries included. A restarting server is back sooner; agents give up at 60 s."""
+STORE_TIMEOUT_S: Final = 12.0
+"""For one call to the store. Its connection tries again for ten seconds when the server is away; this is for a server
+that takes commands and does not answer. Clients of language models wait longer than that."""
 
 CaptureMode: TypeAlias = Literal["required", "best_effort"]
 

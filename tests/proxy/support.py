@@ -129,18 +129,26 @@ async def _whole(response: aiohttp.ClientResponse) -> Reply:
 
 
 @asynccontextmanager
+async def serving(app: ProxyApp) -> AsyncGenerator[str]:
+    """An open proxy on a real socket of this machine; its URL."""
+    listener = listen("127.0.0.1", 0)
+    server = Server(app)
+    task = asyncio.create_task(server.serve(sockets=[listener]))
+    await until(lambda: server.started, what="the server")
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    await until(lambda: app.capture.in_flight == 0, what="no call in flight")
+    server.should_exit = True
+    await task
+
+
+@asynccontextmanager
 async def served(engine: EngineStandin, store: MemoryStore | None = None, **options: Any) -> AsyncGenerator[Proxy]:
-    """The proxy in front of an engine, on a real socket of this machine."""
+    """The proxy in front of an engine, with a store in memory, on a real socket."""
     store = store or MemoryStore()
     upstream = options.pop("upstream", engine.url)
-    async with ProxyApp(store, replace(ProxyOptions(upstream=upstream), **options)) as app:
-        listener = listen("127.0.0.1", 0)
-        server = Server(app)
-        serving = asyncio.create_task(server.serve(sockets=[listener]))
-        await until(lambda: server.started, what="the server")
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        async with aiohttp.ClientSession() as client:
-            yield Proxy(url, app, engine, store, client)
-        await until(lambda: app.capture.in_flight == 0, what="no call in flight")
-        server.should_exit = True
-        await serving
+    async with (
+        ProxyApp(store, replace(ProxyOptions(upstream=upstream), **options)) as app,
+        serving(app) as url,
+        aiohttp.ClientSession() as client,
+    ):
+        yield Proxy(url, app, engine, store, client)

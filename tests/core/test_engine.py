@@ -105,6 +105,7 @@ def test_a_long_path_gets_a_short_socket(tmp_path: Path) -> None:
         assert (joined.started, joined.pid) == (False, engine.pid)
     with Engine.start(deep) as engine:
         assert engine.started
+    socket_path.parent.rmdir()  # empty: the server has removed its socket
 
 
 def test_a_second_start_joins(engine: Engine, data_dir: Path) -> None:

@@ -116,11 +116,13 @@ class ShardFunctions:
         Raises:
             WrongShardCount, Upgrade, ForeignKey: the namespace does not fit.
         """
-        try:
-            await self._connection.execute("FUNCTION", "LOAD", self._library.source)
-        except CommandFailed as error:
-            if "already exists" not in error.detail:
-                raise
+        # Asked for first: a server at its maxmemory refuses to load, and what frees its memory must still connect.
+        if not await self._connection.execute("FUNCTION", "LIST", "LIBRARYNAME", self._library.name):
+            try:
+                await self._connection.execute("FUNCTION", "LOAD", self._library.source)
+            except CommandFailed as error:
+                if "already exists" not in error.detail:
+                    raise
         await self._write("setup", self._shards)
 
     async def execute(self, *args: Arg) -> Reply:

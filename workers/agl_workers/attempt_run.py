@@ -13,6 +13,7 @@ from agl_streams.agent import AttemptContext, call_agent, exception_span, spans_
 from agl_streams.errors import AglError, InvalidRequest, NotFound
 from agl_streams.models import AttemptedRollout, ResourcesUpdate, Span
 from agl_streams.store import StreamStore
+from agl_streams.values import type_name
 from agl_workers.loops import persist
 from agl_workers.outcome import Outcome, Verdict
 
@@ -133,7 +134,7 @@ class AttemptRun:
             await persist(context.flush, "spans_delayed", most_pause_s=MOST_PAUSE_S)
         except InvalidRequest as error:
             _log.warning("spans_refused", error=str(error))
-            return Verdict("failed", _one_line(f"{type(error).__name__}: {error}"))
+            return Verdict("failed", _one_line(f"{type_name(error)}: {error}"))
         return verdict
 
     async def _report(self, verdict: Verdict) -> Outcome:

@@ -28,7 +28,8 @@ class LogBell:
 
     def __init__(self, store: StreamStore, shard: int) -> None:
         self._store = store
-        self._log_key = store.functions(shard).keys.log
+        self._functions = store.functions(shard)
+        self._log_key = self._functions.keys.log
         self._listeners: list[asyncio.Event] = []
 
     def listen(self) -> asyncio.Event:
@@ -58,7 +59,7 @@ class LogBell:
     async def _turn(self, reader: BlockingReader, stop: asyncio.Event) -> None:
         """Ring for what is there, then block until there is more."""
         # The position comes first: what a listener does not see after this ring ends the read below.
-        newest = cast("Any", await self._store.connection.execute("XREVRANGE", self._log_key, "+", "-", "COUNT", 1))
+        newest = cast("Any", await self._functions.execute("XREVRANGE", self._log_key, "+", "-", "COUNT", 1))
         after = newest[0][0] if newest else b"0-0"
         self._ring()
         if stop.is_set():

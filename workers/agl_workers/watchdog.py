@@ -78,6 +78,6 @@ class Watchdog:
         if result.next_deadline_us is None:
             return self._longest_s
         # Deadlines are in the server's time, and clocks of machines disagree.
-        seconds, microseconds = cast("Any", await self._store.connection.execute("TIME"))
+        seconds, microseconds = cast("Any", await self._store.functions(self._shard).execute("TIME"))
         due_s = (result.next_deadline_us - int(seconds) * US_PER_S - int(microseconds)) / US_PER_S + LATE_S
         return min(due_s, self._longest_s)

@@ -9,6 +9,7 @@ import pytest
 
 from agl_streams import StreamStore, rollout
 from agl_streams.errors import InvalidRequest
+from agl_workers import places
 from agl_workers.runner import Runner
 from tests.support.waiting import until
 from tests.workers.support import WORKER, attempts_of, get, reason_of, running
@@ -56,8 +57,11 @@ async def test_what_is_not_done_in_time_is_left_to_its_lease(store: StreamStore,
     assert (first.status, reason_of(first), second.status) == ("unresponsive", "worker_lost", "succeeded")
 
 
-async def test_an_agent_that_ignores_its_cancellation_does_not_hold_the_runner(store: StreamStore) -> None:
+async def test_an_agent_that_ignores_its_cancellation_does_not_hold_the_runner(
+    store: StreamStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An agent that goes on after it was cancelled is left behind, and the runner ends without it."""
+    monkeypatch.setattr(places, "LAST_WORDS_S", 0.05)
     begun, may_end = asyncio.Event(), asyncio.Event()
 
     @rollout

@@ -94,6 +94,8 @@ class RolloutConsumer:
         return {shard: task.result() for shard, task in tasks.items()}
 
     async def _read(self, shard: int, count: int, block_ms: int) -> list[Entry]:
+        if self._stopped:  # `stop` ends reads that are pending; this one had not begun
+            return []
         functions = self._store.functions(shard)
         tasks = functions.keys.tasks
         try:

@@ -89,7 +89,7 @@ class StoreBase:
     def __reduce__(self) -> Any:
         # A store belongs to a process and a loop; what can travel is how to make one.
         raise ConfigError(
-            f"a StreamStore cannot be pickled: it holds sockets of this process. Pickle its url ({self.url!r}) and "
+            f"a StreamStore cannot be pickled: it holds sockets of this process. Pickle its url (of {self.connection.public_url}) and "
             "settings, and call StreamStore.connect(url, settings=settings) in the other process"
         )
 

@@ -166,6 +166,8 @@ class Answer:
 
     def _take_choice(self, source: dict[str, Any], position: int, message_key: str) -> None:
         index = source.get("index", position)
+        if type(index) is not int:
+            raise TypeError(f"the index of a choice is {index!r}")
         choice = self.choices.get(index)
         if choice is None:
             choice = self.choices[index] = Choice(index)

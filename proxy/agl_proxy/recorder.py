@@ -51,6 +51,7 @@ class Recorder:
         self._held: list[bytes] = []
         self._held_bytes = 0
         self._recorded = False
+        self._released = False
         self._ended = False
 
     def grace_s(self) -> float:
@@ -77,11 +78,12 @@ class Recorder:
         """The call cannot go on: store what there is, and tell the client, unless it has its whole answer already."""
         if self._ended:
             return
-        if self._recorded:  # the terminator is out; only the connection behind it did not end well
+        if self._released:  # the terminator is out; only the connection behind it did not end well
             await self._end()
             return
-        self._answer.note_fault(fault.reason, fault.answer.message)
-        await self._record()  # the call fails in any case, so it does not matter here whether the span was stored
+        if not self._recorded:  # the call fails in any case, so it does not matter here whether the span was stored
+            self._answer.note_fault(fault.reason, fault.answer.message)
+            await self._record()
         await self._say(fault.answer)
 
     async def abandon(self, reason: str, detail: str) -> None:
@@ -114,6 +116,7 @@ class Recorder:
             await self._client({"type": "http.response.body", "body": out, "more_body": True})
         if self._answer.terminated and not self._recorded:
             await self._record_or_refuse()
+            self._released = True
             await self._client({"type": "http.response.body", "body": stream.take_held(), "more_body": True})
         if not more:
             await self._finish_stream()

@@ -191,9 +191,19 @@ async def test_an_error_event_of_the_server_passes(proxy: Proxy) -> None:
     assert span.status.description == "EngineCore encountered an issue."
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"choices": 3}', b'"text"', b'{"choices": [{"index": []}]}'])
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"choices": 3}', b'"text"', b'{"choices": [{"index": "0"}]}'])
 async def test_an_answer_of_no_known_form_passes_as_incomplete(proxy: Proxy, body: bytes) -> None:
     """A 200 that is no chat completion reaches the agent, and its span is incomplete."""
+    proxy.engine.behave(refuse(200, body))
+    reply = await proxy.post(REQUEST)
+    assert (reply.status, reply.body) == (200, body)
+    assert await proxy.reason() == checks.UNREADABLE
+
+
+async def test_a_value_that_no_span_can_hold_makes_a_bare_span(proxy: Proxy) -> None:
+    """An answer with an object for its id passes, and is stored without its content, incomplete."""
+    answer = json.loads(whole_answer(REQUEST, TOKENS))
+    body = json.dumps({**answer, "id": {"no": "text"}}).encode()
     proxy.engine.behave(refuse(200, body))
     reply = await proxy.post(REQUEST)
     assert (reply.status, reply.body) == (200, body)

@@ -131,3 +131,19 @@ async def test_a_span_above_the_stores_limit_is_kept_without_its_tokens(proxy: P
     assert reply.status == 200
     assert await proxy.reason() == checks.TOO_LARGE
     assert semconv.CALL_PROMPT_TOKEN_IDS not in proxy.store.only_call()
+
+
+@pytest.mark.parametrize("body", [REQUEST, STREAM], ids=["whole", "stream"])
+async def test_a_store_with_a_bug_withholds_the_answer_too(
+    proxy: Proxy, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error that nobody foresaw while the span is stored is a 500, never an untraced answer."""
+
+    async def fail(_span: object) -> None:
+        raise RuntimeError("out of paper")
+
+    monkeypatch.setattr(proxy.store, "add_span", fail)
+    reply = await proxy.post(body)
+    assert b"[DONE]" not in reply.body
+    assert reply.error["code"] == 500
+    assert "out of paper" in reply.error["message"]

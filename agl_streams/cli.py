@@ -10,7 +10,7 @@ import contextlib
 import importlib.metadata
 import platform
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,9 +22,9 @@ from rich.markup import escape
 from agl_streams.config import Settings, load_settings
 from agl_streams.engine import Engine
 from agl_streams.errors import AglError, ConfigError
+from agl_streams.parts import load_part
 from agl_streams.telemetry import configure_logging
 
-PARTS_GROUP = "agl_streams.parts"
 EXIT_ERROR = 2
 
 app = typer.Typer(
@@ -114,7 +114,7 @@ def proxy(
     given = _settings(redis_url, namespace, data_dir, json_logs, upstream=upstream, proxy_host=host, proxy_port=port)
     if given.upstream is None:
         raise ConfigError("the proxy needs an inference server: give --upstream URL or set AGL_UPSTREAM")
-    run = _part("proxy")
+    run = load_part("proxy")
     with _server(given) as settings:
         run(
             settings,
@@ -136,7 +136,7 @@ def aggregate(
 ) -> None:
     """Fold events into sums and end what is overdue. Several of them on one namespace do no harm."""
     given = _settings(redis_url, namespace, data_dir, json_logs)
-    run = _part("aggregate")
+    run = load_part("aggregate")
     with _server(given) as settings:
         run(settings, shards_served=shard or None)
 
@@ -161,7 +161,7 @@ def worker(
     module, separator, attribute = agent.partition(":")
     if not (module and separator and attribute):
         raise ConfigError(f"{agent!r} names no agent: give MODULE:AGENT, as in my_agents.math:solve")
-    run = _part("worker")
+    run = load_part("worker")
     sys.path.insert(0, str(Path.cwd()))  # as `python -m` does: an agent in the current folder is found
     with _server(given) as settings:
         run(
@@ -213,16 +213,6 @@ def _server(settings: Settings) -> Generator[Settings]:
         return
     with Engine.start(settings.data_dir) as engine:
         yield settings.model_copy(update={"redis_url": engine.url})
-
-
-def _part(name: str) -> Callable[..., None]:
-    found = tuple(importlib.metadata.entry_points(group=PARTS_GROUP, name=name))
-    if not found:
-        raise ConfigError(
-            f"no installed package offers the part {name!r} (entry-point group {PARTS_GROUP}); "
-            "install agl-streams again: pip install --force-reinstall agl-streams"
-        )
-    return found[0].load()
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agl_streams.cli import PARTS_GROUP
+from agl_streams.parts import GROUP
 from tests.support.processes import ROOT, ProcessGroup
 
 PARTS = ("aggregate", "proxy", "worker")
@@ -83,7 +83,7 @@ def test_a_wrong_command_line_is_refused_with_usage(arguments: tuple[str, ...]) 
 @pytest.mark.parametrize("part", PARTS)
 def test_each_part_is_found_by_its_entry_point(part: str) -> None:
     """The distribution registers each part, and what it registers can be called."""
-    (found,) = entry_points(group=PARTS_GROUP, name=part)
+    (found,) = entry_points(group=GROUP, name=part)
     assert callable(found.load())
 
 

@@ -1,0 +1,139 @@
+"""The learner's loop: enqueue a batch, wait by push, spans to triplets, one gradient step, publish the new version."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import aiohttp
+import numpy as np
+
+from agl_streams.adapters import TripletAdapter
+from agl_streams.demo.learner import Episode, Learner, Step
+from agl_streams.demo.options import DemoOptions
+from agl_streams.demo.policy import Policy
+from agl_streams.demo.problems import load_problems
+from agl_streams.demo.tokenizer import Tokenizer
+from agl_streams.errors import AglError
+from agl_streams.models import LLM, EnqueueRolloutRequest, ProxyLLM, RolloutConfig
+from agl_streams.store import StreamStore
+
+RESOURCES_ID: Final = "rs-demo"
+MODEL: Final = "agl-policy"
+BATCH_WITHIN_S: Final = 60.0  # a batch takes about a second; a runner that was killed adds a lease
+MAX_ATTEMPTS: Final = 3
+PUSH_TIMEOUT: Final = aiohttp.ClientTimeout(total=10.0)
+
+
+class TrainingFailed(AglError):
+    """The demo's training could not go on."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """What happened so far.
+
+    Attributes:
+        rewards: mean reward of each batch.
+        rollout_ids: every rollout enqueued.
+        left_out: model calls that gave no triplet, by reason.
+    """
+
+    rewards: list[float] = field(default_factory=list[float])
+    rollout_ids: list[str] = field(default_factory=list[str])
+    left_out: Counter[str] = field(default_factory=Counter[str])
+
+
+class Training:
+    """One run of the learner against a store and a policy server."""
+
+    def __init__(self, store: StreamStore, options: DemoOptions, *, policy_url: str, proxy_url: str) -> None:
+        self._store = store
+        self._options = options
+        self._policy_url = policy_url
+        self._proxy_url = proxy_url
+        self._problems = load_problems()
+        self.learner = Learner(Policy.initial(Tokenizer.load(), options.seed))
+        self.progress = Progress()
+
+    async def steps(self) -> AsyncIterator[Step]:
+        """Train; yields after each step.
+
+        Raises:
+            TrainingFailed: a batch was not finished in time, or the policy server refused the weights.
+        """
+        order = self._order()
+        async with aiohttp.ClientSession(timeout=PUSH_TIMEOUT) as session:
+            await self._publish(session)
+            for batch in range(self._options.batches):
+                rollout_ids = await self._enqueue(batch, [next(order) for _ in range(self._options.batch_size)])
+                await self._wait(rollout_ids)
+                step = self.learner.step(await self._episodes(rollout_ids))
+                self.progress.rewards.append(step.mean_reward)
+                await self._publish(session)
+                yield step
+
+    def _order(self) -> Iterator[int]:
+        """Places of problems in a seeded order; each comes up once before any comes up again."""
+        rng = np.random.default_rng([self._options.seed, 1])
+        while True:
+            yield from (int(place) for place in rng.permutation(len(self._problems)))
+
+    async def _enqueue(self, batch: int, places: list[int]) -> list[str]:
+        config = RolloutConfig(max_attempts=MAX_ATTEMPTS, retry_condition=["failed", "timeout", "unresponsive"])
+        requests = [
+            EnqueueRolloutRequest(
+                rollout_id=f"batch-{batch:03}-{number:03}",
+                input={
+                    "problem": self._problems[place].id,
+                    "task": f"{batch}-{number}",
+                    "seed": self._options.seed,
+                    "stream": self._options.stream,
+                },
+                mode="train",
+                resources_id=RESOURCES_ID,
+                config=config,
+            )
+            for number, place in enumerate(places)
+        ]
+        rollouts = await self._store.enqueue_many_rollouts(requests)
+        rollout_ids = [rollout.rollout_id for rollout in rollouts]
+        self.progress.rollout_ids += rollout_ids
+        return rollout_ids
+
+    async def _wait(self, rollout_ids: list[str]) -> None:
+        finished = await self._store.wait_for_rollouts(rollout_ids=rollout_ids, timeout=BATCH_WITHIN_S)
+        missing = sorted(set(rollout_ids) - {rollout.rollout_id for rollout in finished})
+        if missing:
+            raise TrainingFailed(f"{len(missing)} rollouts were not finished in {BATCH_WITHIN_S:.0f} s: {missing[:5]}")
+        failed = [rollout.rollout_id for rollout in finished if rollout.status != "succeeded"]
+        if failed:
+            raise TrainingFailed(f"{len(failed)} rollouts failed, the first of them {failed[0]}; see the runners' logs")
+
+    async def _episodes(self, rollout_ids: list[str]) -> dict[str, Episode]:
+        """The model calls of each rollout's newest attempt."""
+        adapter = TripletAdapter(reward_match="final")
+        episodes: dict[str, Episode] = {}
+        for rollout_id in rollout_ids:
+            batch = adapter.adapt(await self._store.query_spans(rollout_id, "latest"))
+            self.progress.left_out += batch.left_out
+            episodes[rollout_id] = batch.triplets
+        return episodes
+
+    async def _publish(self, session: aiohttp.ClientSession) -> None:
+        """Hand the newest weights to the policy server, then announce the version to the agents."""
+        policy = self.learner.policy
+        url = f"{self._policy_url}/policy"
+        headers = {"X-Policy-Version": str(policy.version), "Content-Type": "application/octet-stream"}
+        async with session.post(url, data=policy.weights.tobytes(), headers=headers) as answer:
+            if not answer.ok:
+                raise TrainingFailed(f"the policy server refused version {policy.version}: {await answer.text()}")
+        await self._store.update_resources(
+            RESOURCES_ID,
+            {
+                "llm": ProxyLLM(endpoint=f"{self._proxy_url}/v1", model=MODEL),
+                "policy": LLM(endpoint=f"{self._policy_url}/v1", model=policy.fingerprint),
+            },
+        )

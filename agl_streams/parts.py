@@ -1,0 +1,126 @@
+"""Parts: processes of the system that other packages bring, found by entry point, run here or as children.
+
+The library imports none of them; ``agl_workers`` and ``agl_proxy`` register theirs in the group ``agl_streams.parts``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from multiprocessing.connection import wait
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from agl_streams import clock
+from agl_streams.config import Settings
+from agl_streams.errors import ConfigError
+from agl_streams.telemetry import configure_logging
+
+GROUP: Final = "agl_streams.parts"
+
+_log = structlog.get_logger()
+
+
+def load_part(name: str) -> Callable[..., None]:
+    """The function that runs a part: ``proxy``, ``aggregate``, ``worker``.
+
+    Raises:
+        ConfigError: no installed package offers it.
+    """
+    found = tuple(importlib.metadata.entry_points(group=GROUP, name=name))
+    if not found:
+        raise ConfigError(
+            f"no installed package offers the part {name!r} (entry-point group {GROUP}); "
+            "install agl-streams again: pip install --force-reinstall agl-streams"
+        )
+    return found[0].load()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Child:
+    """A process to be started; it can be pickled.
+
+    Attributes:
+        name: of the process, for people.
+        target: a part's name, or ``module:function`` for a process that is no part. Called with the settings.
+        arguments: further keyword arguments of the target.
+        log: file that takes its standard output and error; None shares this process's.
+        longest_stop_s: how long it may take to end after SIGTERM before it counts as hanging.
+    """
+
+    name: str
+    target: str
+    settings: Settings
+    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    log: Path | None = None
+    longest_stop_s: float = 15.0
+
+    def start(self) -> SpawnProcess:
+        """Start it. It ends by itself when this process does, however this process ends."""
+        # Not fork: a forked child would share the sockets and the locks of the parent.
+        process = multiprocessing.get_context("spawn").Process(target=_run, args=(self,), name=self.name)
+        process.start()
+        return process
+
+    def stop(self, process: SpawnProcess) -> int | None:
+        """SIGTERM, then SIGKILL when it hangs; its exit status, negative for a signal."""
+        process.terminate()
+        process.join(self.longest_stop_s)
+        if process.is_alive():
+            _log.error("child_killed", name=self.name, pid=process.pid)
+            process.kill()
+            process.join()
+        return process.exitcode
+
+
+def follow_parent(longest_stop_s: float) -> None:
+    """End this process when the one that spawned it has died: gracefully, and by force if it hangs.
+
+    The sentinel is the end of a pipe that only the parent holds; it is ready when the parent is gone, however it went.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def follow() -> None:
+        wait([parent.sentinel])
+        _log.warning("parent_died", pid=parent.pid)
+        os.kill(os.getpid(), signal.SIGTERM)
+        clock.block_s(longest_stop_s)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=follow, name="parent", daemon=True).start()
+
+
+def _run(child: Child) -> None:
+    """The whole life of a child process."""
+    # Ctrl-C in a terminal goes to the whole group; only the parent is to hear it, and to pass it on once.
+    os.setpgrp()
+    if child.log is not None:
+        _write_to(child.log)
+    configure_logging(child.settings)
+    follow_parent(child.longest_stop_s)
+    _target(child.target)(child.settings, **child.arguments)
+
+
+def _write_to(path: Path) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+        os.dup2(descriptor, stream.fileno())
+    os.close(descriptor)
+
+
+def _target(name: str) -> Callable[..., None]:
+    module, separator, function = name.partition(":")
+    return getattr(importlib.import_module(module), function) if separator else load_part(name)

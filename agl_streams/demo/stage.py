@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 import orjson
 
@@ -119,9 +119,8 @@ class Stage:
             if self._death.done():
                 raise self._died(self._death.result())
             if clock.monotonic_s() > deadline:
-                raise PartDied(
-                    f"{process.name} was not ready after {READY_WITHIN_S:.0f} s:\n{self._tail(process.name)}"
-                )
+                tail = self._tail(process.name)
+                raise PartDied(f"{process.name} was not ready after {READY_WITHIN_S:.0f} s:\n{tail}")
             await clock.sleep_s(LOOK_AGAIN_S)
 
     def _records(self, name: str) -> list[dict[str, Any]]:
@@ -130,7 +129,7 @@ class Stage:
             with suppress(orjson.JSONDecodeError):  # a line may be half written, or another library's
                 record = orjson.loads(line)
                 if isinstance(record, dict):
-                    records.append(record)
+                    records.append(cast("dict[str, Any]", record))
         return records
 
     def _log(self, name: str) -> str:

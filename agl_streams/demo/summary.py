@@ -51,11 +51,10 @@ class Summary:
 
     def broken_promises(self, lease_seconds: float) -> list[str]:
         """One line for each promise that does not hold."""
+        first, last = self.first_reward, self.last_reward
         checks = {
-            f"the first batch's reward {self.first_reward:.2f} is above {FIRST_AT_MOST}": self.first_reward
-            > FIRST_AT_MOST,
-            f"the last batch's reward {self.last_reward:.2f} is below {LAST_AT_LEAST}": self.last_reward
-            < LAST_AT_LEAST,
+            f"the first batch's reward {first:.2f} is above {FIRST_AT_MOST}": first > FIRST_AT_MOST,
+            f"the last batch's reward {last:.2f} is below {LAST_AT_LEAST}": last < LAST_AT_LEAST,
             f"{self.lost} rollouts are lost": self.lost > 0,
             f"{self.doubled} rollouts finished twice": self.doubled > 0,
             f"{self.incomplete_captures} captures are incomplete": self.incomplete_captures > 0,

@@ -27,6 +27,8 @@ RETRY_S: Final = 0.2  # between reads of a server that is away; the connection i
 
 Entry = tuple[str, str]
 """Entry id and rollout id."""
+Begin = tuple[str, str, str]
+"""Entry id, rollout id and the id of the attempt that is to be opened."""
 
 _log = structlog.get_logger()
 
@@ -44,6 +46,7 @@ class RolloutConsumer:
         self._worker = escape(check_worker_id(worker_id))
         self._lease_us = us(store.settings.lease_seconds if lease_seconds is None else lease_seconds)
         self._readers = [store.connection.reader() for _ in range(store.shards)]
+        self._unanswered: dict[int, list[Begin]] = {}
         self._first = 0
         self._stopped = False
 
@@ -51,11 +54,14 @@ class RolloutConsumer:
         """Wait for work and begin up to ``places`` rollouts. An empty list means: stopped, or nothing yet (ask again).
 
         Raises:
-            StoreUnavailable: the server stayed away while attempts were being begun.
+            StoreUnavailable: the server stayed away while attempts were being begun; the next call asks for them again.
             OutOfMemory: the server is full; the entries are back in the queue. Wait before asking again.
         """
         if self._stopped or places <= 0:
             return []
+        # Unheard, the server may have begun them; then the worker's heartbeat would keep them open with nobody at work.
+        if self._unanswered and (begun := await self._open({})):
+            return begun
         shards = [(self._first + offset) % self._store.shards for offset in range(min(places, self._store.shards))]
         self._first = (self._first + len(shards)) % self._store.shards
         block_ms = BLOCK_MS if len(shards) == self._store.shards else ROTATE_MS
@@ -120,27 +126,43 @@ class RolloutConsumer:
             await clock.sleep_s(RETRY_S)
 
     async def _begin(self, found: dict[int, list[Entry]], places: int) -> list[AttemptedRollout]:
-        begun: list[AttemptedRollout] = []
-        full: OutOfMemory | None = None
+        """Begin what there are places for, and give the rest back."""
+        free = 0 if self._stopped else places
+        named: dict[int, list[Begin]] = {}
         for shard, entries in found.items():
-            functions = self._store.functions(shard)
-            free = 0 if self._stopped else places - len(begun)
             wanted, surplus = entries[:free], entries[free:]
+            free -= len(wanted)
+            named[shard] = [(entry, rollout_id, new_attempt_id()) for entry, rollout_id in wanted]
             if surplus:
-                await functions.release(surplus)
-            if wanted:
-                named = [(entry, rollout_id, new_attempt_id()) for entry, rollout_id in wanted]
-                try:
-                    views = await functions.begin(named, self._worker, self._lease_us)
-                except OutOfMemory as error:
-                    # Delivered and never begun, a rollout would be given up after a few rounds of this.
-                    await functions.release(wanted)
-                    full = error
-                else:
-                    begun += [cast("AttemptedRollout", decode_rollout(view)) for view in views if view]
-        if full is not None and not begun:
-            raise full
+                await self._store.functions(shard).release(surplus)
+        return await self._open(named)
+
+    async def _open(self, named: dict[int, list[Begin]]) -> list[AttemptedRollout]:
+        """Open attempts; what a shard that fails leaves unanswered is kept, and what the others gave is returned."""
+        begun: list[AttemptedRollout] = []
+        failure: StoreUnavailable | None = None
+        self._unanswered |= {shard: entries for shard, entries in named.items() if entries}
+        for shard, entries in tuple(self._unanswered.items()):
+            try:
+                begun += await self._open_in(self._store.functions(shard), entries)
+            except OutOfMemory as error:
+                failure = error
+            except StoreUnavailable as error:
+                failure = error
+                continue
+            del self._unanswered[shard]
+        if failure is not None and not begun:
+            raise failure
         return begun
+
+    async def _open_in(self, functions: ShardFunctions, named: list[Begin]) -> list[AttemptedRollout]:
+        try:
+            views = await functions.begin(named, self._worker, self._lease_us)
+        except OutOfMemory:
+            # Delivered and never begun, a rollout would be given up after a few rounds of this.
+            await functions.release([(entry, rollout_id) for entry, rollout_id, _ in named])
+            raise
+        return [cast("AttemptedRollout", decode_rollout(view)) for view in views if view]
 
 
 def _entries(reply: Any) -> list[Entry]:

@@ -26,7 +26,7 @@ from agl_proxy.recorder import Recorder
 from agl_proxy.shaping import shape
 from agl_proxy.strip import stripping
 from agl_proxy.upstream import Timeouts, Upstream, public_url
-from agl_proxy.watch import ClientWatch
+from agl_proxy.watch import Watches
 from agl_streams import errors
 
 MAX_REQUEST_BYTES: Final = 64 * 1024 * 1024
@@ -71,6 +71,7 @@ class CaptureMiddleware:
         self._ledger = Ledger(store, options.capture)
         self._options = options
         self._upstream = public_url(options.upstream)
+        self._watches = Watches()
         self.running: set[asyncio.Task[Any]] = set()
 
     @property
@@ -120,8 +121,8 @@ class CaptureMiddleware:
     async def _record(self, call: Call, scope: Scope, receive: Receive, send: Send) -> None:
         request = call.request
         edit = stripping(request) if self._options.strip else None
-        watch = ClientWatch(receive, lambda: recorder.grace_s())
-        recorder = Recorder(call, send, self._ledger, edit=edit, settled=watch.disarm)
+        watch = self._watches.watch(receive)
+        recorder = Recorder(call, send, self._ledger, watch, edit=edit)
         try:
             async with watch:
                 fault = await self._inner(scope, replay(request.upstream, _never), recorder.send)
@@ -147,7 +148,7 @@ class CaptureMiddleware:
             begun = True
             await send(message)
 
-        async with ClientWatch(receive, _no_grace):
+        async with self._watches.watch(receive):
             fault = await self._inner(scope, replay(body, _never), send_noting)
             if fault is None:
                 return
@@ -223,10 +224,6 @@ def _inner_scope(scope: Scope, place: Attribution | None) -> Scope:
 async def _never() -> Message:
     """The ``receive`` of an inner application, which is told by cancelling it that the client has gone."""
     return await asyncio.get_running_loop().create_future()
-
-
-def _no_grace() -> float:
-    return 0.0
 
 
 def _internal(error: Exception) -> ErrorAnswer:

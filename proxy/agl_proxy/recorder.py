@@ -5,7 +5,6 @@ An answer in one piece is held until its span is stored. Of a stream everything 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final, NoReturn
 
@@ -16,6 +15,7 @@ from agl_proxy.errors_openai import ErrorAnswer, send_error
 from agl_proxy.fault import Fault
 from agl_proxy.ledger import Ledger
 from agl_proxy.record import Call
+from agl_proxy.watch import ClientWatch
 from agl_streams import clock
 from agl_streams.errors import CaptureError
 
@@ -33,19 +33,17 @@ class Recorder:
         call: where what is read is noted.
         send: the server's.
         ledger: keeps the span.
+        watch: told when the answer nears its end, and when it has come to it: then the client may leave.
         edit: changes to the answer for the client's eyes.
-        settled: called when the answer has come to its end, before its span is stored: the client may leave now.
     """
 
-    def __init__(
-        self, call: Call, send: Send, ledger: Ledger, *, edit: Edit | None, settled: Callable[[], None]
-    ) -> None:
+    def __init__(self, call: Call, send: Send, ledger: Ledger, watch: ClientWatch, *, edit: Edit | None) -> None:
         self._call = call
         self._answer = call.answer
         self._client = send
         self._ledger = ledger
         self._edit = edit
-        self._settled = settled
+        self._watch = watch
         self._head: Message = {}
         self._stream: StreamCapture | None = None
         self._held: list[bytes] = []
@@ -53,11 +51,6 @@ class Recorder:
         self._recorded = False
         self._released = False
         self._ended = False
-
-    def grace_s(self) -> float:
-        """For how long the call may go on after its client has left, in seconds."""
-        near_end = self._answer.streamed and self._answer.finished(self._call.request.choices)
-        return FINISHED_GRACE_S if near_end else 0.0
 
     async def send(self, message: Message) -> None:
         """Take one message of the inference server.
@@ -112,6 +105,8 @@ class Recorder:
             out += stream.finish()
         if self._call.first_token_at is None and self._answer.has_tokens():
             self._call.first_token_at = clock.monotonic_s()
+        if self._answer.finished(self._call.request.choices):
+            self._watch.grace_s = FINISHED_GRACE_S
         if out:
             await self._client({"type": "http.response.body", "body": out, "more_body": True})
         if self._answer.terminated and not self._recorded:
@@ -155,7 +150,7 @@ class Recorder:
         self._ended = True
 
     async def _record(self) -> ErrorAnswer | None:
-        self._settled()
+        self._watch.disarm()
         self._recorded = True
         return await self._ledger.record(self._call)
 

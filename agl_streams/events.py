@@ -83,7 +83,7 @@ TYPES: Final[dict[str, EventType]] = {
         {"rollout": "rollout id", **_QUEUE},
     ),
     "redelivered": EventType(
-        "an entry went back to the queue: released by its reader, or never begun",
+        "an entry went back to the queue: released by its reader, never begun, or lost from the stream",
         "rollout, tasks",
         {"rollout": "rollout id", **_QUEUE},
     ),

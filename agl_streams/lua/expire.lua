@@ -1,5 +1,5 @@
 -- name: expire
--- does: ends what is overdue: attempts past their timeout, silent ones, ones whose runner is gone; and puts entries back that were delivered but never begun. Looks at `limit` attempts and as many entries at most.
+-- does: ends what is overdue: attempts past their timeout, silent ones, ones whose runner is gone; puts entries back that were delivered but never begun, or that vanished from the queue. Looks at `limit` attempts and as many entries at most.
 -- flags: allow-oom
 -- keys: meta
 -- args: clock, limit, lease_us (the default lease: how long an absence must be to give grace), begin_ms, max_deliveries
@@ -62,6 +62,7 @@ function C.expire(keys, args)
   end
   local returned, seen = C.redeliver(ctx, args[4], limit, max_deliveries)
   local nearest = redis.call('ZRANGE', deadlines, 0, 0, 'WITHSCORES')
-  local more = (#due == limit or seen == limit) and '1' or ''
-  return { 'ok', ended, returned, nearest[2] and U.int(tonumber(nearest[2])) or '', more }
+  local repaired, unfinished = C.repair(ctx)
+  local more = (#due == limit or seen == limit or unfinished) and '1' or ''
+  return { 'ok', ended, returned + repaired, nearest[2] and U.int(tonumber(nearest[2])) or '', more }
 end

@@ -14,7 +14,7 @@ function C.leave(keys, args)
   local pending = U.with_group(tasks, 'runners', '0', 'XPENDING', tasks, 'runners', '-', '+', LEAVE_LIMIT, args[2])
   for _, entry in ipairs(pending) do
     local found = redis.call('XRANGE', tasks, entry[1], entry[1])
-    count = count + C.give_back(ctx, entry[1], found[1] and U.map(found[1][2]).rollout)
+    count = count + C.give_back(ctx, entry[1], found[1] and U.map(found[1][2]).rollout, 'released')
   end
   if #pending < LEAVE_LIMIT then
     redis.call('XGROUP', 'DELCONSUMER', tasks, 'runners', args[2])

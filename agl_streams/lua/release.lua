@@ -7,13 +7,13 @@
 -- events: redelivered
 
 -- Returns 1 when the entry's rollout still waited for it, 0 when it was void.
-function C.give_back(ctx, entry, rollout_id)
+function C.give_back(ctx, entry, rollout_id, reason)
   local rollout = rollout_id and S.rollout(ctx, rollout_id)
   if not rollout or rollout.entry ~= entry or not S.queued[rollout.status] then
     C.drop_entry(ctx, entry)
     return 0
   end
-  U.emit(ctx, 'redelivered', { 'rollout', rollout.id, 'reason', 'released', 'unqueue', entry, 'requeue', '1' })
+  C.put_back(ctx, rollout, reason)
   return 1
 end
 
@@ -24,7 +24,7 @@ function C.release(keys, args)
   end
   local count = 0
   for at = 2, #args, 2 do
-    count = count + C.give_back(ctx, args[at], args[at + 1])
+    count = count + C.give_back(ctx, args[at], args[at + 1], 'released')
   end
   return { 'ok', count }
 end

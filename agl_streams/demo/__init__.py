@@ -1,7 +1,7 @@
 """The demo: an agent that learns to choose tools, from the first rollout to a policy that solves word problems.
 
 Read it in the order in which a rollout flows: ``problems`` and ``prompts`` (the tasks), ``tokenizer``, ``policy`` and
-``policy_server`` (the model), ``agent`` (who asks it), ``training`` and ``learner`` (who learns from the recorded calls),
+``policy_server`` (the model), ``agent`` (who asks it), ``training`` and ``learner`` (who learns from the records),
 ``stage`` and ``run`` (the processes around them). It needs the extra ``demo``.
 """
 

@@ -16,7 +16,7 @@ import pydantic
 from aiohttp import web
 
 JSON: Final = "application/json"
-MODEL: Final = "agl-demo-policy"
+MODEL: Final = "agl-policy"
 """The one model of the server."""
 MAX_MODEL_LEN: Final = 1024  # tokens of prompt and answer; the longest prompt of the demo has some 200
 MAX_TOP_LOGPROBS: Final = 20  # vLLM's own limit, --max-logprobs

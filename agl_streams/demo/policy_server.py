@@ -3,8 +3,7 @@
 A call is answered by the version that is current when it comes in. New weights come as ``POST /policy`` from the
 learner of this machine, so the server listens on the loopback address alone.
 
-As a process: ``python -m agl_streams.demo.policy_server --port 0 --seed 0`` prints one line ``{"port": <port>}`` once
-it listens, and serves until SIGTERM or SIGINT.
+As a process of its own: ``python -m agl_streams.demo.policy_server --port 8000``.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import argparse
 import asyncio
 import io
 import secrets
-import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
@@ -26,14 +24,14 @@ import structlog
 from aiohttp import web
 
 from agl_streams import clock
-from agl_streams.config import load_settings
+from agl_streams.config import Settings, load_settings
 from agl_streams.demo import chat_wire
 from agl_streams.demo.chat_request import JSON, ChatRequest, bad_request, check_length, read_request
 from agl_streams.demo.chat_wire import Call
 from agl_streams.demo.policy import Policy, weights_shape
 from agl_streams.demo.sampling import Sampling
 from agl_streams.demo.tokenizer import Tokenizer
-from agl_streams.errors import Conflict, InvalidRequest
+from agl_streams.errors import ConfigError, Conflict, InvalidRequest
 from agl_streams.process import run_until_stopped
 from agl_streams.telemetry import configure_logging
 
@@ -122,12 +120,14 @@ def make_app(policy: Policy) -> web.Application:
     return app
 
 
-async def serve(policy: Policy, port: int, stop: asyncio.Event, listening: Callable[[int], None]) -> None:
+async def serve(policy: Policy, port: int, stop: asyncio.Event) -> None:
     """Serve on the loopback address until ``stop`` is set.
 
     Args:
-        port: 0 for any free one.
-        listening: called with the port once the server listens.
+        port: 0 for any free one; the event ``policy_server_listening`` names it.
+
+    Raises:
+        ConfigError: the port is taken.
     """
     runner = web.AppRunner(
         make_app(policy), access_log=None, handler_cancellation=True, handle_signals=False, shutdown_timeout=SHUTDOWN_S
@@ -135,10 +135,10 @@ async def serve(policy: Policy, port: int, stop: asyncio.Event, listening: Calla
     await runner.setup()
     try:
         await web.TCPSite(runner, HOST, port).start()
-        bound: int = runner.addresses[0][1]
-        _log.info("policy_server_listening", port=bound, version=policy.version)
-        listening(bound)
+        _log.info("policy_server_listening", host=HOST, port=runner.addresses[0][1], version=policy.version)
         await stop.wait()
+    except OSError as error:
+        raise ConfigError(f"the policy server cannot listen on {HOST}:{port}: {error}") from error
     finally:
         await runner.cleanup()
     _log.info("policy_server_stopped")
@@ -162,24 +162,20 @@ async def push_policy(session: aiohttp.ClientSession, url: str, policy: Policy) 
         raise InvalidRequest(f"the policy server answered {answer.status} to version {policy.version}: {text}")
 
 
+def run(_settings: Settings, *, port: int = 0, seed: int = 0) -> None:
+    """Serve until SIGTERM or SIGINT, at first the untrained policy of ``seed``; see `serve`."""
+    run_until_stopped(partial(serve, Policy.initial(Tokenizer.load(), seed), port))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The process: serve the untrained policy of a seed."""
-    parser = argparse.ArgumentParser(prog="python -m agl_streams.demo.policy_server", description=__doc__)
+    """``python -m agl_streams.demo.policy_server``"""
+    parser = argparse.ArgumentParser(prog="python -m agl_streams.demo.policy_server")
     parser.add_argument("--port", type=int, default=0, help="0: any free one")
     parser.add_argument("--seed", type=int, default=0, help="of the untrained policy's weights")
     options = parser.parse_args(arguments)
-    configure_logging(load_settings())
-    policy = Policy.initial(Tokenizer.load(), options.seed)
-    run_until_stopped(partial(_serve_and_tell, policy, options.port))
-
-
-async def _serve_and_tell(policy: Policy, port: int, stop: asyncio.Event) -> None:
-    await serve(policy, port, stop, _tell_parent)
-
-
-def _tell_parent(port: int) -> None:
-    sys.stdout.write(f'{{"port": {port}}}\n')
-    sys.stdout.flush()
+    settings = load_settings()
+    configure_logging(settings)
+    run(settings, port=options.port, seed=options.seed)
 
 
 def _call(asked: ChatRequest, policy: Policy, header_id: str | None) -> Call:

@@ -55,7 +55,7 @@ KINDS: Final = (
     KeyKind("live:deadlines", "zset", False, "open attempts by the time the watchdog must look at them, microseconds"),
     KeyKind("live:leases", "hash", False, "attempt -> when its lease runs out, microseconds"),
     KeyKind("live:sequence", "hash", False, "rollout -> highest span sequence number handed out"),
-    KeyKind("live:watch", "hash", False, "when expire last ran, and until when grace holds"),
+    KeyKind("live:watch", "hash", False, "last run of expire, end of grace, place of a repair of the queue"),
     KeyKind("live:workers", "zset", False, "workers by last heartbeat or poll"),
     KeyKind("live:worker:<worker>", "hash", False, "heartbeat time and statistics, last poll"),
     KeyKind("live:claim:<attempt>", "string", False, "which rollout a claim was given, to answer its repeat; minutes"),

@@ -203,7 +203,3 @@ async def _vllm_form(request: web.Request, handler: Handler) -> web.StreamRespon
 
 def _json(body: bytes, status: int = HTTPStatus.OK) -> web.Response:
     return web.Response(body=body, status=status, content_type=JSON)
-
-
-if __name__ == "__main__":
-    main()

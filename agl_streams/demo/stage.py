@@ -80,7 +80,7 @@ class Stage:
 
     async def _start_all(self) -> None:
         aggregator = self._start("aggregate", "aggregate", {})
-        policy = self._start("policy", POLICY_SERVER, {"host": LOCALHOST, "port": 0, "seed": self._options.seed})
+        policy = self._start("policy", POLICY_SERVER, {"port": 0, "seed": self._options.seed})
         runners = [f"runner-{number}" for number in range(1, self._options.runners + 1)]
         self.policy_url = _url(await self._ready(policy, "policy_server_listening"))
         arguments = {"upstream": self.policy_url, "host": LOCALHOST, "port": 0}

@@ -11,9 +11,11 @@ import aiohttp
 import numpy as np
 
 from agl_streams.adapters import TripletAdapter
+from agl_streams.demo.agent import Assignment
 from agl_streams.demo.learner import Episode, Learner, Step
 from agl_streams.demo.options import DemoOptions
 from agl_streams.demo.policy import Policy
+from agl_streams.demo.policy_server import push_policy
 from agl_streams.demo.problems import load_problems
 from agl_streams.demo.tokenizer import Tokenizer
 from agl_streams.errors import AglError
@@ -62,7 +64,8 @@ class Training:
         """Train; yields after each step.
 
         Raises:
-            TrainingFailed: a batch was not finished in time, or the policy server refused the weights.
+            TrainingFailed: a batch was not finished in time, or a rollout failed.
+            Conflict, InvalidRequest: the policy server refused the weights.
         """
         order = self._order()
         async with aiohttp.ClientSession(timeout=PUSH_TIMEOUT) as session:
@@ -86,12 +89,12 @@ class Training:
         requests = [
             EnqueueRolloutRequest(
                 rollout_id=f"batch-{batch:03}-{number:03}",
-                input={
-                    "problem": self._problems[place].id,
-                    "task": f"{batch}-{number}",
-                    "seed": self._options.seed,
-                    "stream": self._options.stream,
-                },
+                input=Assignment(
+                    problem=self._problems[place],
+                    task=f"{batch}-{number}",
+                    seed=self._options.seed,
+                    stream=self._options.stream,
+                ).as_input(),
                 mode="train",
                 resources_id=RESOURCES_ID,
                 config=config,
@@ -125,11 +128,7 @@ class Training:
     async def _publish(self, session: aiohttp.ClientSession) -> None:
         """Hand the newest weights to the policy server, then announce the version to the agents."""
         policy = self.learner.policy
-        url = f"{self._policy_url}/policy"
-        headers = {"X-Policy-Version": str(policy.version), "Content-Type": "application/octet-stream"}
-        async with session.post(url, data=policy.weights.tobytes(), headers=headers) as answer:
-            if not answer.ok:
-                raise TrainingFailed(f"the policy server refused version {policy.version}: {await answer.text()}")
+        await push_policy(session, self._policy_url, policy)
         await self._store.update_resources(
             RESOURCES_ID,
             {

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import Final
 
+from agl_streams.errors import InvalidRequest
+
 CONTROL_TOKENS: Final = ("<|system|>", "<|user|>", "<|assistant|>", "<|tool|>", "<|end|>")
 ROLES: Final = ("system", "user", "assistant", "tool")
 _BYTES: Final = 256
@@ -54,10 +56,12 @@ class Tokenizer:
         """The prompt ids of (role, content) pairs, up to the place where the assistant's answer begins.
 
         Raises:
-            ValueError: a role that is none of ``ROLES``.
+            InvalidRequest: a role that is none of ``ROLES``.
         """
         ids: list[int] = []
         for role, content in messages:
+            if role not in ROLES:
+                raise InvalidRequest(f"no message has the role {role!r}; there are {', '.join(ROLES)}")
             ids += [ROLES.index(role), *self.encode(content), self.end_id]
         return [*ids, self.assistant_id]
 

@@ -38,6 +38,13 @@ def hang_the_first_time(task: dict[str, Any], context: AttemptContext) -> float:
 
 
 @rollout
+async def block_for_ever(task: dict[str, Any], context: AttemptContext) -> None:
+    """Blocks its event loop, so that its runner cannot hear anything."""
+    begun(task, context)
+    until_blocking(lambda: False, timeout_s=PATIENCE_S, what="nothing")
+
+
+@rollout
 async def block_the_loop(task: dict[str, Any], context: AttemptContext) -> None:
     """Blocks its event loop until its lease has been moved on by three leases, which nothing else can do for it."""
     begun(task, context)

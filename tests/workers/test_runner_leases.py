@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
-from agl_streams import AttemptContext, StreamStore, emit_message, rollout
+from agl_streams import AttemptContext, StreamStore, connection, emit_message, rollout
 from agl_streams.config import Settings
 from agl_streams.keys import ShardKeys
 from agl_workers.outcome import Outcome
@@ -21,6 +22,12 @@ from tests.workers.agents import wait_for_renewals
 from tests.workers.support import LEASE_S, WORKER, attempts_of, get, running, start_cli
 
 ROOMY = 2  # a runner with a free place would take the rollout again at once, if its lease were lost
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client gives an absent server up at once, so that those above it must be patient."""
+    monkeypatch.setattr(connection, "RETRY_FOR_S", 0.05)
 
 
 def leases_key(namespace: str) -> str:
@@ -141,29 +148,60 @@ async def test_an_agent_cannot_talk_its_way_out(store: StreamStore, then: Callab
     assert len(await store.query_spans(enqueued.rollout_id)) == 0
 
 
-async def test_a_result_outlives_an_absence_of_the_store(servers: Servers, settings: Settings) -> None:
+@pytest.mark.parametrize(("result", "delayed"), [(1.0, "spans_delayed"), (None, "report_delayed")])
+async def test_a_result_outlives_an_absence_of_the_store(
+    servers: Servers, settings: Settings, impatient: None, result: float | None, delayed: str
+) -> None:
     """An agent that ends while the server is away has its spans and its report stored once the server is back."""
     server = servers.start(config={"appendonly": "yes", "appendfsync": "always"})
     settings = settings.model_copy(update={"redis_url": server.url})
     begun, may_end = asyncio.Event(), asyncio.Event()
 
     @rollout
-    async def waits(task: str) -> float:
+    async def waits(task: str) -> float | None:
         begun.set()
         await may_end.wait()
-        return 1.0
+        return result
 
     async with await StreamStore.connect(settings=settings) as store:
         enqueued = await store.enqueue_rollout("task")
         working = asyncio.ensure_future(Runner(store, waits, worker_id=WORKER).run_once())
         await begun.wait()
         server.kill()
-        may_end.set()
+        with capture_logs() as logs:
+            may_end.set()
+            await until(lambda: any(log["event"] == delayed for log in logs), what=delayed)
         server.start()
         assert await working == [Outcome.SUCCEEDED]
         (attempt,) = await attempts_of(store, enqueued.rollout_id)
         assert attempt.status == "succeeded"
-        assert len(await store.query_spans(enqueued.rollout_id)) == 1
+        assert len(await store.query_spans(enqueued.rollout_id)) == (result is not None)
+
+
+async def test_a_runner_can_be_stopped_while_its_server_is_away(
+    servers: Servers, settings: Settings, impatient: None
+) -> None:
+    """A runner that is stopped while its server is away says what it leaves behind, and ends."""
+    server = servers.start()
+    settings = settings.model_copy(update={"redis_url": server.url})
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    @rollout
+    async def waits(task: str) -> None:
+        begun.set()
+        await may_end.wait()
+
+    async with await StreamStore.connect(settings=settings) as store:
+        await store.enqueue_rollout("task")
+        with capture_logs() as logs:
+            async with running(Runner(store, waits, worker_id=WORKER, concurrency=ROOMY, drain_seconds=0.1).run):
+                await begun.wait()
+                server.kill()
+                may_end.set()
+                await until(lambda: any(log["event"] == "report_delayed" for log in logs), what="a delayed report")
+        left = [log for log in logs if log["event"] == "attempt_left_to_its_lease"]
+        assert [log["outcome"] for log in left] == ["unreported"]
+        assert any(log["event"] == "runner_left_without_saying" for log in logs)
 
 
 async def test_a_rollout_that_vanished_stops_its_agent(store: StreamStore) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agl_streams import Rollout, StreamStore, rollout
-from agl_streams.config import Settings
+from agl_streams.config import Settings, child_environment
 from agl_workers.runner import Runner
 from tests.support.processes import Process, ProcessGroup, is_alive
 from tests.support.waiting import until
@@ -128,18 +128,43 @@ async def test_runners_are_restarted_and_never_orphaned(
     supervisor.printed("supervisor_died")
 
 
-@pytest.mark.parametrize(
-    ("agent", "complaint"),
-    [
-        ("not_an_agent", "must be a function"),
-        ("missing", "has no attribute 'missing'"),
-    ],
+HANGING = """
+from agl_streams.config import load_settings
+from agl_streams.process import run_until_stopped
+from agl_streams.telemetry import configure_logging
+from agl_workers.runner_process import RunnerPlan
+from agl_workers.supervisor import Supervisor
+
+settings = load_settings()
+configure_logging(settings)
+plan = RunnerPlan(
+    settings=settings, agent="tests.workers.agents:block_for_ever", worker_id="worker", concurrency=1,
+    lease_seconds=None, max_rollouts=None, drain_seconds=0.1, margin_s=0.1,
 )
-def test_what_is_no_agent_ends_the_command(
-    settings: Settings, processes: ProcessGroup, agent: str, complaint: str
+run_until_stopped(Supervisor([plan]).run)
+"""
+
+
+@pytest.mark.leaves_pending  # a killed process cannot leave its consumer group
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+async def test_a_runner_that_hangs_is_killed(
+    store: StreamStore, settings: Settings, processes: ProcessGroup, tmp_path: Path, number: signal.Signals
 ) -> None:
-    """A worker command whose agent cannot be used, of one or several processes, ends with one line and status 2."""
-    several = start_worker(processes, settings, agent, "--processes", "2")
-    assert several.wait() == 2
-    assert complaint in several.output
-    assert len(several.output.splitlines()) == 1
+    """A runner whose event loop an agent blocks for ever outlives neither the stop nor the death of its supervisor."""
+    await enqueue(store, tmp_path)
+    supervisor = processes.python(HANGING, name="supervisor", env=child_environment(settings))
+    await until(lambda: begun(tmp_path), what="the agent")
+    worker = await store.get_worker_by_id("worker")
+    assert worker is not None
+    pid = (worker.heartbeat_stats or {})["pid"]
+    supervisor.signal(number)
+    await until(lambda: not is_alive(pid), what="the runner to be killed")
+    assert supervisor.wait() == (0 if number is signal.SIGTERM else -number)
+
+
+def test_what_is_no_agent_ends_the_command(settings: Settings, processes: ProcessGroup) -> None:
+    """A worker command whose agent cannot be used ends with one line and status 2, before it starts any process."""
+    worker = start_worker(processes, settings, "not_an_agent", "--processes", "2")
+    assert worker.wait() == 2
+    assert "must be a function" in worker.output
+    assert len(worker.output.splitlines()) == 1

@@ -23,7 +23,7 @@ from agl_streams.telemetry import configure_logging
 from agl_workers.agent_loading import load_agent
 from agl_workers.runner import Runner
 
-DEATH_MARGIN_S: Final = 5.0  # beyond its drain time a runner has its last words and its good-byes to the server
+STOP_MARGIN_S: Final = 5.0  # an agent's last words, and the good-byes to the server
 
 _log = structlog.get_logger()
 
@@ -35,6 +35,8 @@ class RunnerPlan:
     Attributes:
         agent: ``MODULE:AGENT``.
         worker_id: unique among living runners.
+        margin_s: beyond the drain time, how long the process may take to end after SIGTERM. One that takes longer
+            hangs, in an agent that blocks the event loop.
     """
 
     settings: Settings
@@ -44,11 +46,12 @@ class RunnerPlan:
     lease_seconds: float | None
     max_rollouts: int | None
     drain_seconds: float
+    margin_s: float = STOP_MARGIN_S
 
     @property
     def longest_stop_s(self) -> float:
-        """How long the process may take to end after SIGTERM. One that takes longer hangs."""
-        return self.drain_seconds + DEATH_MARGIN_S
+        """How long the process may take to end after SIGTERM, in seconds."""
+        return self.drain_seconds + self.margin_s
 
 
 def run_runner(plan: RunnerPlan) -> None:

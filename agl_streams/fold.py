@@ -168,7 +168,7 @@ def _worker(state: State, event: Event, worker: str, status: str) -> None:
     state.workers_since.setdefault(worker, event.n)
     row = state.workers.get(worker, {})
     if status in ATTEMPT_OPEN:
-        if event.type == "attempt_running" and row.get("status") == "busy":
+        if "worker" not in e and row.get("status") == "busy":
             return
         shown = {"status": "busy", "busy": str(event.time_us), "rollout": e["rollout"], "attempt": e["attempt"]}
         row |= {**shown, "n": str(event.n)}

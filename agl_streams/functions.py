@@ -183,12 +183,14 @@ class ShardFunctions:
         """
         numbers: list[Any] = []
         token = token or new_token()
-        for batch in _span_batches(spans):
+        for place, batch in enumerate(_span_batches(spans)):
+            # A token for each batch: a span id given twice in one call is new once, in whatever batches it stands.
+            mark = f"{token}-{place}" if place else token
             args: list[Arg] = []
             for span in batch:
                 args += span
-                args[-1] = b"%b|%b" % (token.encode(), span.payload)
-            numbers += await self._write("append_spans", rollout_id, attempt_id, token, *args)
+                args[-1] = b"%b|%b" % (mark.encode(), span.payload)
+            numbers += await self._write("append_spans", rollout_id, attempt_id, mark, *args)
         return [None if number is None else int(number) for number in numbers]
 
     async def admit(self, rollout_id: str, attempt_id: str, count: int = 1, *, check: bool) -> int:
@@ -208,12 +210,13 @@ class ShardFunctions:
         body_version: str = "",
         body: bytes = b"",
         max_deliveries: int,
+        token: str | None = None,
     ) -> View:
-        """Record a report on an attempt; '' leaves a field as it is."""
+        """Record a report on an attempt; '' leaves a field as it is. With the token of an earlier call, nothing."""
         return (
             await self._write(
                 "update_attempt", rollout_id, attempt_id, status, worker, heartbeat_us, reason, body_version, body,
-                max_deliveries,
+                max_deliveries, token or new_token(),
             )
         )[0]  # fmt: skip
 
@@ -225,14 +228,16 @@ class ShardFunctions:
         body_version: str = "",
         body: bytes = b"",
         fields: Mapping[str, str] | None = None,
+        token: str | None = None,
     ) -> View:
-        """Replace fields of a rollout; a field given as '' becomes null."""
+        """Replace fields of a rollout; a field given as '' becomes null. With the token of an earlier call, nothing."""
         pairs = [part for pair in (fields or {}).items() for part in pair]
-        return (await self._write("update_rollout", rollout_id, body_version, body, status, *pairs))[0]
+        token = token or new_token()
+        return (await self._write("update_rollout", rollout_id, body_version, body, status, token, *pairs))[0]
 
-    async def cancel(self, rollout_id: str, reason: str) -> View:
-        """End a rollout on purpose."""
-        return (await self._write("cancel", rollout_id, reason))[0]
+    async def cancel(self, rollout_id: str, reason: str, token: str | None = None) -> View:
+        """End a rollout on purpose. With the token of an earlier call, nothing."""
+        return (await self._write("cancel", rollout_id, reason, token or new_token()))[0]
 
     async def renew(self, attempts: Sequence[tuple[str, str]], lease_us: str) -> list[str]:
         """Extend leases of (rollout, attempt) pairs; per pair renewed, superseded, ended or not_found_attempt."""

@@ -19,7 +19,8 @@ SCHEMA: Final = 1
 """Version of events and projections. Raised when an older release could no longer read what this one writes."""
 
 SEQUENCE_GAP: Final = 1000  # span numbers issued before a rebuild but never seen: more than one attempt has in flight
-CLAIM_MEMORY_S: Final = 600  # how long a claim's or request's answer can be asked for again: far above any retry
+CLAIM_MEMORY_S: Final = 600  # how long a claim's answer can be asked for again: far above any retry
+REQUEST_MEMORY_S: Final = 60  # how long a request is told from its repeat: retries last 10 s; busy servers hold many
 LEAVE_LIMIT: Final = 100  # entries given back by one call of leave
 CLAIM_CONSUMER: Final = "claim"  # claims take and begin in one step, so this consumer never has a pending entry
 
@@ -102,7 +103,8 @@ def _constants() -> str:
         "SUMS": SUMS,
     }
     lines = [
-        f"local SCHEMA, SEQUENCE_GAP, CLAIM_MEMORY_S = {SCHEMA}, {SEQUENCE_GAP}, '{CLAIM_MEMORY_S}'",
+        f"local SCHEMA, SEQUENCE_GAP = {SCHEMA}, {SEQUENCE_GAP}",
+        f"local CLAIM_MEMORY_S, REQUEST_MEMORY_S = '{CLAIM_MEMORY_S}', '{REQUEST_MEMORY_S}'",
         f"local LEAVE_LIMIT, CLAIM_CONSUMER = {LEAVE_LIMIT}, '{CLAIM_CONSUMER}'",
     ]
     for name, names in lists.items():

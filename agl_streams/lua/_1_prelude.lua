@@ -66,6 +66,16 @@ function U.emit(ctx, kind, fields, payloads)
   return id
 end
 
+-- A request leaves a mark for a while, so that its repeat is told from a new request: a repeat may arrive after others
+-- have changed what it was about. Live state. Returns what was remembered of the request, or false.
+function U.recall(ctx, token)
+  return redis.call('GET', ctx.prefix .. 'live:request:' .. token)
+end
+
+function U.remember(ctx, token, answer)
+  redis.call('SET', ctx.prefix .. 'live:request:' .. token, answer, 'EX', REQUEST_MEMORY_S)
+end
+
 -- Runs a command on the stream and makes its consumer group first where a flush or an operator removed it.
 function U.with_group(stream, group, from, ...)
   local reply = redis.pcall(...)

@@ -40,15 +40,17 @@ function S.follow(ctx, rollout, attempt, status, reason, max_deliveries)
   if status == 'preparing' or status == 'running' or status == 'succeeded' then
     return { to = status, unqueue = rollout.entry, lost = found and U.int(lost) or nil }
   end
+  -- One that waits already, because it was queued by hand or by an earlier end of this attempt, keeps its place.
+  local requeue = not rollout.entry and '1'
   if reason == 'worker_lost' then
     if tonumber(rollout.deliveries) < max_deliveries then
-      return { to = 'requeuing', requeue = '1', unqueue = rollout.entry, lost = U.int(lost + 1) }
+      return { to = 'requeuing', requeue = requeue, lost = U.int(lost + 1) }
     end
     return { to = 'failed', dead = '1', unqueue = rollout.entry, lost = U.int(lost + 1) }
   end
   local retry = string.find(',' .. (rollout.retry or '') .. ',', ',' .. status .. ',', 1, true)
   if retry and tonumber(attempt.seq) - lost < tonumber(rollout.max) then
-    return { to = 'requeuing', requeue = '1', unqueue = rollout.entry, deliveries = '0', lost = U.int(lost) }
+    return { to = 'requeuing', requeue = requeue, deliveries = '0', lost = U.int(lost) }
   end
   return { to = 'failed', unqueue = rollout.entry, lost = U.int(lost) }
 end

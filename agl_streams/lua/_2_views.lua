@@ -1,14 +1,15 @@
 -- Views: what commands and reads reply, and the names of the bodies that travel beside events.
 
--- One attempt with its rollout as the reply of claim, begin and the reads: see functions.py `decode_rollout`.
-function S.view(prefix, rollout_id)
+-- A rollout with its newest attempt, or with the one named: the reply of claim, begin and the reads, see projections.py
+-- `decode_rollout`. A repeat of a claim must show the attempt that it opened, not one that has followed.
+function S.view(prefix, rollout_id, attempt_id)
   local rollout = redis.call('HMGET', prefix .. 'rollout:' .. rollout_id, unpack(ROLLOUT))
   if not rollout[1] then
     return false
   end
   local body = redis.call('GET', prefix .. S.body_name(rollout_id, rollout[ROLLOUT_AT.body]))
-  local latest = rollout[ROLLOUT_AT.latest]
-  return { rollout_id, rollout, body, latest and S.attempt_view(prefix, rollout_id, latest) or false }
+  local shown = attempt_id or rollout[ROLLOUT_AT.latest]
+  return { rollout_id, rollout, body, shown and S.attempt_view(prefix, rollout_id, shown) or false }
 end
 
 function S.attempt_view(prefix, rollout_id, attempt_id)

@@ -60,10 +60,29 @@ function L.lease(ctx, rollout_id, attempt_id, lease_us)
   redis.call('HSET', ctx.prefix .. 'live:leases', L.member(rollout_id, attempt_id), until_us)
 end
 
--- Forgets an attempt that has ended.
+-- Forgets an attempt that has ended. Its claim can be asked for a little longer: a repeat that took another rollout
+-- instead would leave that one with nobody.
 function L.forget(ctx, rollout_id, attempt_id)
   local member = L.member(rollout_id, attempt_id)
   redis.call('ZREM', ctx.prefix .. 'live:deadlines', member)
   redis.call('HDEL', ctx.prefix .. 'live:leases', member)
-  redis.call('DEL', ctx.prefix .. 'live:claim:' .. attempt_id)
+  redis.call('EXPIRE', ctx.prefix .. 'live:claim:' .. attempt_id, REQUEST_MEMORY_S)
+end
+
+-- Whether the watchdog looks after an attempt: every open one, but the newest of a finished rollout is left to its runner.
+function L.watched(rollout, attempt)
+  return S.open[attempt.status] and not (S.finished[rollout.status] and rollout.latest == attempt.id)
+end
+
+-- A watched attempt has its true deadline, and its lease, a full one where it had lost it; any other has neither.
+function L.settle(ctx, rollout, attempt)
+  if not L.watched(rollout, attempt) then
+    L.forget(ctx, rollout.id, attempt.id)
+    return
+  end
+  local leased = redis.call('HEXISTS', ctx.prefix .. 'live:leases', L.member(rollout.id, attempt.id)) == 1
+  if attempt.lease and not leased then
+    L.lease(ctx, rollout.id, attempt.id, attempt.lease)
+  end
+  L.arm(ctx, rollout, attempt)
 end

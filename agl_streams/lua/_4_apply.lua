@@ -79,7 +79,11 @@ function A.move(prefix, id, e, old, set, del)
     return
   end
   U.put(set, 'end', e.time)
-  U.put(set, 'reason', e.reason)
+  if e.reason then
+    U.put(set, 'reason', e.reason)
+  else
+    del[#del + 1] = 'reason'
+  end
   if not S.finished[old.status] then
     redis.call('XADD', prefix .. 'finished', id, 'rollout', e.rollout, 'status', e.to)
   end

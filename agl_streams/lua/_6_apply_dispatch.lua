@@ -1,17 +1,17 @@
 -- `apply` for workers and resources, and the dispatch by event type.
 
--- A worker's row follows its attempts. It changes on an attempt's end only if it shows that attempt; a first span does
--- not take the row of a worker that is busy with another.
+-- A worker's row follows its attempts. It changes on an attempt's end only if it shows that attempt; only a beginning, or
+-- a report that names the worker, takes the row of one that is busy. What was taken off the queue was dequeued.
 function A.worker(prefix, e, worker, status, claimed)
   local key = prefix .. 'worker:' .. worker
   local row = U.read(key, { 'status', 'rollout', 'attempt' })
   redis.call('ZADD', prefix .. 'index:workers', 'NX', e.n, worker)
   if S.open[status] then
-    if e.type == 'attempt_running' and row.status == 'busy' then
+    if not e.worker and row.status == 'busy' then
       return
     end
     redis.call('HSET', key, 'status', 'busy', 'busy', e.time, 'rollout', e.rollout, 'attempt', e.attempt, 'n', e.n)
-    if claimed and e.unqueue then
+    if claimed and e.deliveries then
       redis.call('HSET', key, 'dequeue', e.time)
     end
   elseif row.attempt == e.attempt and row.rollout == e.rollout then

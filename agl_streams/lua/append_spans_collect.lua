@@ -45,13 +45,15 @@ end
 -- The places in args of the spans that are new, and how many of them want a number. A span that is there already is
 -- answered here: with its number if the same request brought it, else with false.
 function C.find_new(ctx, args, reply)
+  -- `fresh`: ids met in this call; a second span of that id is a duplicate, on the first try as on a repeat.
   local stored, fresh, places, unnumbered = C.stored_spans(ctx, args), {}, {}, 0
   for at = 5, #args, C.SPAN_WIDTH do
     local span, place = args[at], (at - 5) / C.SPAN_WIDTH + 1
-    if stored[place] then
-      reply[place + 1] = C.stored_by(stored[place], args[4])
-    elseif fresh[span] then
+    if fresh[span] then
       reply[place + 1] = false
+    elseif stored[place] then
+      fresh[span] = true
+      reply[place + 1] = C.stored_by(stored[place], args[4])
     else
       fresh[span] = true
       places[#places + 1] = at

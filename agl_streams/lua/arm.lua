@@ -6,7 +6,7 @@
 -- result: ok, attempts armed
 -- events:
 function C.arm_attempt(ctx, rollout, attempt)
-  if not attempt or not S.open[attempt.status] then
+  if not attempt or not L.watched(rollout, attempt) then
     return false
   end
   if attempt.lease then

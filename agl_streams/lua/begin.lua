@@ -19,6 +19,9 @@ function C.open_attempt(ctx, rollout, attempt_id, worker, lease_us, unqueue)
     L.lease(ctx, rollout.id, attempt_id, lease_us)
   end
   L.arm(ctx, rollout, { id = attempt_id, start = U.int(ctx.now) })
+  if rollout.latest and S.finished[rollout.status] then
+    C.settle_deadline(ctx, rollout.id, rollout.latest)
+  end
 end
 
 function C.begin(keys, args)

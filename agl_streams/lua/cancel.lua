@@ -2,7 +2,7 @@
 -- does: ends a rollout on purpose: its newest open attempt fails with the reason, entry and deadline are settled, in one step.
 -- flags: allow-oom
 -- keys: meta
--- args: clock, rollout, reason
+-- args: clock, rollout, reason, token of this request
 -- result: ok, view of the rollout; or not_found_rollout
 -- events: attempt_ended, rollout_updated
 function C.cancel(keys, args)
@@ -14,7 +14,7 @@ function C.cancel(keys, args)
   if not rollout then
     return { 'not_found_rollout' }
   end
-  if not S.finished[rollout.status] then
+  if not U.recall(ctx, args[4]) and not S.finished[rollout.status] then
     local attempt = rollout.latest and S.attempt(ctx, rollout.id, rollout.latest)
     local open = attempt and (S.open[attempt.status] or attempt.status == 'unresponsive')
     local fields = { 'rollout', rollout.id }
@@ -28,5 +28,6 @@ function C.cancel(keys, args)
       L.forget(ctx, rollout.id, attempt.id)
     end
   end
+  U.remember(ctx, args[4], '1')
   return { 'ok', S.view(ctx.prefix, rollout.id) }
 end

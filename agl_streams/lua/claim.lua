@@ -50,7 +50,7 @@ function C.claim(keys, args)
     elseif not known then
       break
     end
-    reply[#reply + 1] = S.view(ctx.prefix, known or rollout.id)
+    reply[#reply + 1] = S.view(ctx.prefix, known or rollout.id, args[at])
   end
   if worker ~= '' then
     C.polled(ctx, worker, #reply == 1)

@@ -10,7 +10,7 @@ function C.claimed(keys, args)
   for at = 2, #args do
     local known = C.claimed_before(ctx, args[1], args[at])
     if known then
-      reply[#reply + 1] = S.view(ctx.prefix, known)
+      reply[#reply + 1] = S.view(ctx.prefix, known, args[at])
     end
   end
   return reply

@@ -31,7 +31,7 @@ C.LOST = {
 function C.expire_attempt(ctx, member, grace, max_deliveries)
   local rollout_id, attempt_id = string.match(member, '^([^:]*):(.*)$')
   local rollout, attempt = S.rollout(ctx, rollout_id), S.attempt(ctx, rollout_id, attempt_id)
-  if not attempt or not S.open[attempt.status] then
+  if not attempt or not L.watched(rollout, attempt) then
     L.forget(ctx, rollout_id, attempt_id)
     return false
   end
@@ -39,6 +39,10 @@ function C.expire_attempt(ctx, member, grace, max_deliveries)
   if not at or ctx.now <= at then
     redis.call(at and 'ZADD' or 'ZREM', ctx.prefix .. 'live:deadlines', unpack(at and { U.int(at), member } or { member }))
     return false
+  end
+  -- Whichever limit was passed first: once the timeout is passed too, it is a timeout.
+  if rollout.timeout and ctx.now > tonumber(attempt.start) + tonumber(rollout.timeout) then
+    rule = 'timeout'
   end
   local status, reason = C.LOST[rule][1], C.LOST[rule][2]
   local fields = { 'rollout', rollout_id, 'attempt', attempt_id, 'status', status, 'reason', reason }

@@ -1,9 +1,9 @@
 -- name: replay
--- does: writes recorded events again under their own ids and applies each with the same `apply` as live; gives open attempts a full lease.
+-- does: writes recorded events again under their own ids and applies each with the same `apply` as live. One that is there already is passed over.
 -- flags:
 -- keys: meta
 -- args: clock, then per event: id, number of its values, its fields and values, number of payload values, payload names and bytes
--- result: ok, events applied; or gap, event id; or unknown_event, type, event id
+-- result: ok, events given; or gap, event id; or unknown_event, type, event id
 -- events: any
 function C.replay_one(ctx, args, at)
   local id, width = args[at], tonumber(args[at + 1])
@@ -12,6 +12,9 @@ function C.replay_one(ctx, args, at)
   local payload_width = tonumber(args[payload_at])
   local payloads = { unpack(args, payload_at + 1, payload_at + payload_width) }
   local e, after = U.map(flat), payload_at + 1 + payload_width
+  if tonumber(e.n) <= ctx.n and #redis.call('XRANGE', ctx.prefix .. 'log', id, id) == 1 then
+    return after, nil -- a repeat after a lost reply
+  end
   if tonumber(e.n) ~= ctx.n + 1 then
     return after, { 'gap', id }
   end

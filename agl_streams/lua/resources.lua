@@ -12,15 +12,17 @@ function C.resources(keys, args)
   end
   local id, token = args[2], args[3]
   local key = ctx.prefix .. 'resources:' .. id
-  local request = ctx.prefix .. 'live:request:' .. token
-  if not redis.call('GET', request) then
+  local known = U.recall(ctx, token)
+  if not known then
     local old = U.read(key, { 'version', 'create' })
     local version = U.int(tonumber(old.version or '0') + 1)
     local name = 'resources:' .. id .. ':' .. version
     U.emit(ctx, 'resources_updated',
       { 'resources', id, 'version', version, 'create', old.create or U.int(ctx.now) }, { name, args[4] })
-    redis.call('SET', request, '1', 'EX', CLAIM_MEMORY_S)
+    known = version .. ',' .. ctx.time
+    U.remember(ctx, token, known)
   end
-  local row = U.read(key, { 'version', 'create', 'update' })
-  return { 'ok', id, row.version, row.create, row.update }
+  -- What this request made, which may no longer be the newest version.
+  local version, update = string.match(known, '^(%d+),(%d+)$')
+  return { 'ok', id, version, redis.call('HGET', key, 'create'), update }
 end

@@ -17,5 +17,5 @@ function C.start_attempt(keys, args)
   if not S.attempt(ctx, rollout.id, args[4]) then
     C.open_attempt(ctx, rollout, args[4], args[2], args[3], nil)
   end
-  return { 'ok', S.view(ctx.prefix, rollout.id) }
+  return { 'ok', S.view(ctx.prefix, rollout.id, args[4]) }
 end

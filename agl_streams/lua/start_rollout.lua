@@ -11,10 +11,15 @@ function C.start_rollout(keys, args)
     return { refusal }
   end
   local id = args[5]
-  if redis.call('EXISTS', ctx.prefix .. 'rollout:' .. id) == 0 then
+  local rollout = S.rollout(ctx, id)
+  if not rollout then
     local fields, payloads = C.rollout_fields(args, 5)
     U.emit(ctx, 'rollout_started', fields, payloads)
-    C.open_attempt(ctx, S.rollout(ctx, id), args[4], args[2], args[3], nil)
+    rollout = S.rollout(ctx, id)
   end
-  return { 'ok', S.view(ctx.prefix, id) }
+  -- A repeat also ends what an error between the two events left half done.
+  if not rollout.latest then
+    C.open_attempt(ctx, rollout, args[4], args[2], args[3], nil)
+  end
+  return { 'ok', S.view(ctx.prefix, id, args[4]) }
 end

@@ -2,7 +2,7 @@
 -- does: records what a runner or an operator says of an attempt; the newest attempt of an unfinished rollout moves the rollout.
 -- flags: allow-oom
 -- keys: meta
--- args: clock, rollout, attempt (or 'latest'), status, worker, heartbeat_us, reason ('' = unchanged), expected body version, body ('' = unchanged), max_deliveries
+-- args: clock, rollout, attempt (or 'latest'), status, worker, heartbeat_us, reason ('' = unchanged), expected body version, body ('' = unchanged), max_deliveries, token of this request
 -- result: ok, view of the attempt; or not_found_rollout, not_found_attempt, changed (the body was replaced meanwhile: read again)
 -- events: attempt_running, attempt_ended, attempt_lost, attempt_updated
 C.ATTEMPT_EVENT = {
@@ -33,14 +33,9 @@ function C.attempt_change(ctx, rollout, attempt, args)
   return fields, payloads, status
 end
 
--- An open attempt has its true deadline, any other none.
+-- After an event: lease and deadline of an attempt as its state asks for them.
 function C.settle_deadline(ctx, rollout_id, attempt_id)
-  local rollout, attempt = S.rollout(ctx, rollout_id), S.attempt(ctx, rollout_id, attempt_id)
-  if S.open[attempt.status] and not S.finished[rollout.status] then
-    L.arm(ctx, rollout, attempt)
-  else
-    L.forget(ctx, rollout_id, attempt_id)
-  end
+  L.settle(ctx, S.rollout(ctx, rollout_id), S.attempt(ctx, rollout_id, attempt_id))
 end
 
 function C.update_attempt(keys, args)
@@ -54,13 +49,16 @@ function C.update_attempt(keys, args)
   if not attempt then
     return { rollout and 'not_found_attempt' or 'not_found_rollout' }
   end
-  if args[9] ~= '' and args[8] ~= (attempt.body or '0') then
-    return { 'changed' }
-  end
-  local fields, payloads, status = C.attempt_change(ctx, rollout, attempt, args)
-  if fields then
-    U.emit(ctx, C.ATTEMPT_EVENT[status or 'preparing'], fields, payloads)
-    C.settle_deadline(ctx, rollout.id, attempt_id)
+  if not U.recall(ctx, args[11]) then
+    if args[9] ~= '' and args[8] ~= (attempt.body or '0') then
+      return { 'changed' }
+    end
+    local fields, payloads, status = C.attempt_change(ctx, rollout, attempt, args)
+    if fields then
+      U.emit(ctx, C.ATTEMPT_EVENT[status or 'preparing'], fields, payloads)
+      C.settle_deadline(ctx, rollout.id, attempt_id)
+    end
+    U.remember(ctx, args[11], '1')
   end
   return { 'ok', S.attempt_view(ctx.prefix, rollout.id, attempt_id) }
 end

@@ -2,7 +2,7 @@
 -- does: replaces fields of a rollout; a queuing status puts it on the queue exactly once, a finished one settles entry and deadline.
 -- flags: allow-oom
 -- keys: meta
--- args: clock, rollout, expected body version, body ('' = unchanged), status ('' = unchanged), then pairs of field name and value ('' = null) of mode, resources, timeout, unresponsive, max, retry
+-- args: clock, rollout, expected body version, body ('' = unchanged), status ('' = unchanged), token of this request, then pairs of field name and value ('' = null) of mode, resources, timeout, unresponsive, max, retry
 -- result: ok, view of the rollout; or not_found_rollout, changed (the body was replaced meanwhile: read again)
 -- events: rollout_updated
 
@@ -20,7 +20,7 @@ end
 
 function C.rollout_change(rollout, args)
   local fields, payloads = { 'rollout', rollout.id }, nil
-  for at = 6, #args, 2 do
+  for at = 7, #args, 2 do
     if args[at + 1] ~= (rollout[args[at]] or '') then
       fields[#fields + 1] = args[at]
       fields[#fields + 1] = args[at + 1]
@@ -37,6 +37,14 @@ function C.rollout_change(rollout, args)
   return fields, payloads
 end
 
+-- Limits and status of the rollout bear on each of its attempts that is still open.
+function C.settle_deadlines(ctx, rollout)
+  for seq = 1, tonumber(rollout.attempts or '0') do
+    local attempt_id = redis.call('HGET', ctx.prefix .. 'rollout:' .. rollout.id, 'a:' .. U.int(seq))
+    C.settle_deadline(ctx, rollout.id, attempt_id)
+  end
+end
+
 function C.update_rollout(keys, args)
   local ctx, refusal = U.open(keys, args[1])
   if not ctx then
@@ -46,15 +54,16 @@ function C.update_rollout(keys, args)
   if not rollout then
     return { 'not_found_rollout' }
   end
-  if args[4] ~= '' and args[3] ~= rollout.body then
-    return { 'changed' }
-  end
-  local fields, payloads = C.rollout_change(rollout, args)
-  if #fields > 2 then
-    U.emit(ctx, 'rollout_updated', fields, payloads)
-    if rollout.latest then
-      C.settle_deadline(ctx, rollout.id, rollout.latest)
+  if not U.recall(ctx, args[6]) then
+    if args[4] ~= '' and args[3] ~= rollout.body then
+      return { 'changed' }
     end
+    local fields, payloads = C.rollout_change(rollout, args)
+    if #fields > 2 then
+      U.emit(ctx, 'rollout_updated', fields, payloads)
+      C.settle_deadlines(ctx, rollout)
+    end
+    U.remember(ctx, args[6], '1')
   end
   return { 'ok', S.view(ctx.prefix, rollout.id) }
 end

@@ -37,14 +37,14 @@ class FaultyConnection(RedisConnection):
     Attributes:
         fault: what happens to the next writing calls.
         done: writing calls that were carried out since the fault was set; repeats are not counted.
-        sent: the calls that were carried out with success, in order.
+        sent: the calls that were carried out with success, in order, each with its reply.
     """
 
     def __init__(self, address: Address) -> None:
         super().__init__(address)
         self.fault = NO_FAULT
         self.done = 0
-        self.sent: list[tuple[Arg, ...]] = []
+        self.sent: list[tuple[tuple[Arg, ...], list[Any]]] = []
 
     def set_fault(self, fault: Fault) -> None:
         """Begin a new operation."""
@@ -56,10 +56,10 @@ class FaultyConnection(RedisConnection):
             return await super().execute(*args)
         if self.fault == Fault("crash_before", self.done + 1):
             raise Crashed(command_of(args))
-        reply = await super().execute(*args)
+        reply = cast("list[Any]", await super().execute(*args))
         self.done += 1
-        if cast("list[Any]", reply)[0] == b"ok":
-            self.sent.append(args)
+        if reply[0] == b"ok":
+            self.sent.append((args, reply))
         if self.fault == Fault("crash_after", self.done):
             raise Crashed(command_of(args))
         return await super().execute(*args) if self.fault.kind == "repeat" else reply

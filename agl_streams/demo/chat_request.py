@@ -13,7 +13,8 @@ from typing import Any, Final, Literal
 
 import orjson
 import pydantic
-from aiohttp import web
+
+from agl_streams.errors import InvalidRequest
 
 JSON: Final = "application/json"
 MODEL: Final = "agl-policy"
@@ -46,6 +47,21 @@ NEUTRAL: Final[Mapping[str, Sequence[object]]] = {
     "continue_final_message": (None, False),
 }
 """Parameters of vLLM that this server has not, each with the values that ask for nothing."""
+
+
+class Refused(InvalidRequest):
+    """A request that gets an error answer.
+
+    Attributes:
+        status: of the answer.
+        body: of the answer, JSON.
+    """
+
+    def __init__(self, status: HTTPStatus, message: str, kind: str, param: str | None) -> None:
+        super().__init__(message)
+        self.status = status
+        error = {"message": message, "type": kind, "param": param, "code": status.value}
+        self.body = orjson.dumps({"error": error})
 
 
 class TextPart(pydantic.BaseModel):
@@ -117,7 +133,7 @@ def read_request(body: bytes, content_type: str) -> ChatRequest:
     """The request in the body.
 
     Raises:
-        web.HTTPException: vLLM's refusal: 400, or 404 for another model.
+        Refused: 400, or 404 for another model.
     """
     if content_type != JSON:
         raise _invalid([f"Unsupported Media Type: Only {JSON!r} is allowed"], None)
@@ -135,7 +151,7 @@ def check_length(request: ChatRequest, prompt_tokens: int) -> int:
     """The most tokens that an answer to a prompt of that length may have.
 
     Raises:
-        web.HTTPException: prompt and answer do not fit into the model's context.
+        Refused: prompt and answer do not fit into the model's context.
     """
     room = MAX_MODEL_LEN - prompt_tokens
     if room < 1:
@@ -160,18 +176,18 @@ def check_length(request: ChatRequest, prompt_tokens: int) -> int:
     return limit
 
 
-def bad_request(message: str, param: str | None, value: object = None) -> web.HTTPException:
+def bad_request(message: str, param: str | None, value: object = None) -> Refused:
     """vLLM's refusal of a value that it can read and not use."""
     named = (
         "" if param is None else f" (parameter={param})" if value is None else f" (parameter={param}, value={value})"
     )
-    return _refusal(HTTPStatus.BAD_REQUEST, message + named, "BadRequestError", param)
+    return Refused(HTTPStatus.BAD_REQUEST, message + named, "BadRequestError", param)
 
 
 def _check_model(request: ChatRequest) -> None:
     if request.model not in (None, MODEL):
         message = f"The model `{request.model}` does not exist. Valid aliases: {MODEL}."
-        raise _refusal(HTTPStatus.NOT_FOUND, message, "NotFoundError", "model")
+        raise Refused(HTTPStatus.NOT_FOUND, message, "NotFoundError", "model")
 
 
 def _check_numbers(request: ChatRequest) -> None:
@@ -242,13 +258,7 @@ def _fault(detail: dict[str, Any]) -> dict[str, Any]:
     return {**detail, "loc": ".".join(["body", *(str(part) for part in detail["loc"])]), "input": shown}
 
 
-def _invalid(faults: list[str], param: str | None) -> web.HTTPException:
+def _invalid(faults: list[str], param: str | None) -> Refused:
     lines = "\n".join(f"  {fault}" for fault in faults)
     message = f"{len(faults)} validation error{'s' if len(faults) > 1 else ''}:\n{lines}"
-    return _refusal(HTTPStatus.BAD_REQUEST, message, "Bad Request", param)
-
-
-def _refusal(status: HTTPStatus, message: str, kind: str, param: str | None) -> web.HTTPException:
-    error = {"message": message, "type": kind, "param": param, "code": status.value}
-    form = web.HTTPNotFound if status is HTTPStatus.NOT_FOUND else web.HTTPBadRequest
-    return form(body=orjson.dumps({"error": error}), content_type=JSON)
+    return Refused(HTTPStatus.BAD_REQUEST, message, "Bad Request", param)

@@ -26,7 +26,7 @@ from aiohttp import web
 from agl_streams import clock
 from agl_streams.config import Settings, load_settings
 from agl_streams.demo import chat_wire
-from agl_streams.demo.chat_request import JSON, ChatRequest, bad_request, check_length, read_request
+from agl_streams.demo.chat_request import JSON, ChatRequest, Refused, bad_request, check_length, read_request
 from agl_streams.demo.chat_wire import Call
 from agl_streams.demo.policy import Policy, weights_shape
 from agl_streams.demo.sampling import Sampling
@@ -192,14 +192,18 @@ def _call(asked: ChatRequest, policy: Policy, header_id: str | None) -> Call:
 
 @web.middleware
 async def _vllm_form(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Give the refusals of the router the form that vLLM's have."""
+    """Give refusals the forms that vLLM's have, those of the router too."""
     try:
         return await handler(request)
-    except web.HTTPException as refusal:
-        if refusal.content_type == JSON:
-            raise
-        return _json(orjson.dumps({"detail": refusal.reason}), refusal.status)
+    except Refused as refused:
+        return _json(refused.body, refused.status)
+    except web.HTTPException as refused:
+        return _json(orjson.dumps({"detail": refused.reason}), refused.status)
 
 
 def _json(body: bytes, status: int = HTTPStatus.OK) -> web.Response:
     return web.Response(body=body, status=status, content_type=JSON)
+
+
+if __name__ == "__main__":
+    main()

@@ -151,8 +151,8 @@ SUBTRACTION_FIRST = (
     Story(
         ("subtract", "subtract"),
         (
-            "A {book} has {a} pages, and {name} has read {b} of them on Saturday.",
-            "On Sunday {she} has finished {c} of the remaining pages.",
+            "A {book} has {a} pages, and {name} reads {b} of them on Saturday.",
+            "On Sunday {she} reads {c} of the remaining pages.",
         ),
         ("How many pages are left after Saturday?", "How many pages are still left to read?"),
         ((160, 380), (35, 80), (20, 75)),

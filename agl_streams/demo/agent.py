@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
 import pydantic
 from openai import AsyncOpenAI
@@ -107,7 +106,7 @@ async def _ask(
 
 # One pool of connections for all attempts of a process, though each has a base URL of its own. By loop, because
 # connections belong to one.
-_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[AsyncOpenAI, AsyncGenerator[None]]] = WeakKeyDictionary()
+_clients: dict[asyncio.AbstractEventLoop, tuple[AsyncOpenAI, AsyncGenerator[None]]] = {}
 
 
 async def _client(llm: LLM) -> AsyncOpenAI:
@@ -115,13 +114,16 @@ async def _client(llm: LLM) -> AsyncOpenAI:
     loop = asyncio.get_running_loop()
     if loop not in _clients:
         shared = AsyncOpenAI(base_url=llm.endpoint, api_key=llm.api_key or "none")
-        closer = _closed_with_the_loop(shared)
+        closer = _closed_with_the_loop(loop, shared)
         _clients[loop] = (shared, closer)
         await anext(closer)
     return _clients[loop][0].with_options(base_url=llm.endpoint, api_key=llm.api_key or "none")
 
 
-async def _closed_with_the_loop(client: AsyncOpenAI) -> AsyncGenerator[None]:
+async def _closed_with_the_loop(loop: asyncio.AbstractEventLoop, client: AsyncOpenAI) -> AsyncGenerator[None]:
     """Closes the client when the event loop ends: that is when the loop closes its open generators."""
-    async with client:
-        yield
+    try:
+        async with client:
+            yield
+    finally:
+        del _clients[loop]

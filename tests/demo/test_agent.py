@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -25,6 +26,7 @@ from agl_streams.store import StreamStore
 from agl_workers.runner import Runner
 from tests.demo.serving import Scripted, Served, served, untrained
 from tests.proxy.support import serving
+from tests.support.waiting import until
 
 PROBLEM = load_problems()[0]
 SEED = 11
@@ -148,6 +150,16 @@ async def test_rollouts_share_connections() -> None:
             await solve(input_of(PROBLEM, task, stream=True), llm_of(server))
         assert server.runner.server is not None
         assert len(server.runner.server.connections) == 1
+
+
+async def test_connections_end_with_the_event_loop() -> None:
+    """When an event loop ends that ran agents, their connections are closed."""
+    async with served(untrained()) as server:
+        listener = server.runner.server
+        assert listener is not None
+        await asyncio.to_thread(asyncio.run, solve(input_of(PROBLEM, "t", stream=True), llm_of(server)))
+        assert listener.requests_count > 0
+        await until(lambda: not listener.connections, what="the end of the agent's connections")
 
 
 def test_grading() -> None:

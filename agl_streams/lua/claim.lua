@@ -37,10 +37,11 @@ function C.claim(keys, args)
   if not ctx then
     return { refusal }
   end
-  local worker, token, reply = args[2], args[4], { 'ok' }
+  local worker, token, reply, again = args[2], args[4], { 'ok' }, false
   for at = 5, #args do
     local known = C.claimed_before(ctx, token, args[at])
     local rollout, entry
+    again = again or known
     if not known then
       rollout, entry = C.next_queued(ctx, CLAIM_CONSUMER)
     end
@@ -52,7 +53,7 @@ function C.claim(keys, args)
     end
     reply[#reply + 1] = S.view(ctx.prefix, known or rollout.id, args[at])
   end
-  if worker ~= '' then
+  if worker ~= '' and not again then
     C.polled(ctx, worker, #reply == 1)
   end
   return reply

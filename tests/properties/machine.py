@@ -1,0 +1,523 @@
+"""The machine that makes histories: what may happen to a store, one rule each, on the real one and on the model."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from agl_streams.errors import OUTCOMES, NotFound
+from agl_streams.lifecycle import FINISHED
+from agl_streams.models import LLM, AttemptStatus, EnqueueRolloutRequest, RolloutConfig, RolloutStatus
+from agl_streams.store import StreamStore
+from agl_streams.store.base import us
+from agl_streams.sums import sums_of
+from agl_streams.values import new_attempt_id
+from tests.properties.world import NEVER_MS, World
+from tests.support.faulty import Fault
+from tests.support.model_rows import US_PER_S, Entry, ModelAttempt, ModelRollout
+from tests.support.spans import model_call, reward
+
+INDEX = st.integers(0, 30)
+STORE = st.integers(0, 1)
+CONFIG = st.builds(
+    RolloutConfig,
+    timeout_seconds=st.sampled_from([None, None, 8.0, 50.0]),
+    unresponsive_seconds=st.sampled_from([None, None, 5.0, 20.0]),
+    max_attempts=st.integers(1, 3),
+    retry_condition=st.lists(st.sampled_from(["failed", "timeout", "unresponsive"]), unique=True),
+)
+FAULT = st.sampled_from(
+    [Fault()] * 5
+    + [Fault("repeat")] * 3
+    + [Fault("crash_before"), Fault("crash_after"), Fault("crash_before", 2), Fault("crash_after", 2)]
+)
+WORKER = st.sampled_from([None, "w1", "w2", "w/3 ü"])
+CONSUMER = st.sampled_from(["w1", "w2"])
+LEASE = st.sampled_from([None, 3.0, 30.0])
+METADATA = st.sampled_from([{}, {"a": 1}, {"b": [None, "ü"]}])
+REASON = st.sampled_from([None, "said so"])
+JUMPS_S = st.sampled_from([0.000001, 1.0, 3.0, 3.000001, 8.0, 9.0, 31.0, 100.0, -4.0])
+SPANS_OF_TIME_S = st.sampled_from([2.0, 5.000001, 9.0, 22.0, 31.0, 52.0])
+WATCH_EVERY_S = 9.0  # less than a third of the lease: the watchdog is never away
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """One history."""
+
+    url: str
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World(self.url)
+        self.model = self.world.model
+        self.handed: list[tuple[str, Entry]] = []  # (entry id, place) as readers were given them
+        self.begun: dict[int, str] = {}  # place in `handed` -> the attempt that its reader names
+        self.failed = False
+
+    # --- work begins
+
+    @initialize(config=CONFIG, lease=LEASE, worker=WORKER, handed=st.booleans())
+    def begin_with_some(self, config: RolloutConfig, lease: float | None, worker: str | None, handed: bool) -> None:
+        """There is work from the start, one rollout of it begun, and perhaps one handed to a reader."""
+        self.expire(0, Fault(), begin_late=False)
+        self._enqueue(0, Fault(), ["r0", "r1", "r2"], config, {}, None, None)
+        self.dequeue(0, Fault(), worker, lease, 1)
+        if handed:
+            self.hand_over("w1", 1)
+
+    @rule(
+        store=STORE,
+        fault=FAULT,
+        count=st.integers(1, 3),
+        config=st.none() | CONFIG,
+        metadata=METADATA,
+        mode=st.sampled_from([None, "train"]),
+        resources_id=st.sampled_from([None, "rs-given"]),
+    )
+    def enqueue(
+        self,
+        store: int,
+        fault: Fault,
+        count: int,
+        config: RolloutConfig | None,
+        metadata: dict[str, Any],
+        mode: Any,
+        resources_id: str | None,
+    ) -> None:
+        """New rollouts, in one call."""
+        first = len(self.model.rollouts)
+        ids = [f"r{number}" for number in range(first, first + count)]
+        self._enqueue(store, fault, ids, config, metadata, mode, resources_id)
+
+    @precondition(lambda self: self.model.rollouts)
+    @rule(store=STORE, fault=FAULT, index=INDEX)
+    def enqueue_known_id(self, store: int, fault: Fault, index: int) -> None:
+        """An id that exists, in one call with a new one given twice."""
+        new = f"r{len(self.model.rollouts)}"
+        self._enqueue(store, fault, [self._rollout(index).rollout_id, new, new], None, {"other": True}, "val", None)
+
+    def _enqueue(
+        self,
+        store: int,
+        fault: Fault,
+        ids: list[str],
+        config: RolloutConfig | None,
+        metadata: dict[str, Any],
+        mode: Any,
+        resources_id: str | None,
+    ) -> None:
+        requests = [
+            EnqueueRolloutRequest(
+                input={"of": one},
+                mode=mode,
+                resources_id=resources_id,
+                config=config,
+                metadata=metadata,
+                rollout_id=one,
+            )
+            for one in ids
+        ]
+        answers, done, _ = self.world.call(store, fault, lambda s: s.enqueue_many_rollouts(requests))
+        if not done:
+            return
+        fields = {
+            "mode": mode,
+            "resources_id": resources_id or self.model.latest_resources(),
+            "config": config or RolloutConfig(),
+            "metadata": metadata,
+        }
+        expected = [self.model.enqueue(one, {"of": one}, **fields).public() for one in ids]
+        if answers is not None:
+            assert [answer.rollout_id for answer in answers] == [one.rollout_id for one in expected]
+            assert [answer.status for answer in answers] == [one.status for one in expected]
+
+    @rule(store=STORE, fault=FAULT, worker=WORKER, lease=LEASE, limit=st.integers(0, 3))
+    def dequeue(self, store: int, fault: Fault, worker: str | None, lease: float | None, limit: int) -> None:
+        """Take without blocking."""
+        found, done, crashed = self.world.call(
+            store,
+            fault,
+            lambda s: s.dequeue_many_rollouts(limit=limit, worker_id=worker, lease_seconds=lease),
+        )
+        if not done:
+            return
+        # A second call looks for more when the first filled its limit exactly; it never does here.
+        ids = [self.world.newest_attempt(entry.rollout_id) for entry in self.model.waiting()[:limit]]
+        wanted = [*ids, *("no more",) * (limit - len(ids))]
+        claimed = self.model.claim(wanted, worker=worker, lease=_us(lease))
+        if not crashed:
+            self._same_rollouts(found, claimed)
+
+    @rule(store=STORE, fault=FAULT, worker=WORKER, lease=LEASE, config=st.none() | CONFIG)
+    def start_rollout(
+        self, store: int, fault: Fault, worker: str | None, lease: float | None, config: RolloutConfig | None
+    ) -> None:
+        """A rollout outside the queue."""
+        _, done, _ = self.world.call(
+            store,
+            fault,
+            lambda s: s.start_rollout("started", config=config, worker_id=worker, lease_seconds=lease),
+        )
+        if not done:
+            return
+        new = [one.rollout_id for one in self.world.rollouts() if one.rollout_id not in self.model.rollouts]
+        assert len(new) == 1
+        self.model.start_rollout(
+            new[0],
+            self.world.newest_attempt(new[0]),
+            "started",
+            worker=worker,
+            lease=_us(lease),
+            mode=None,
+            resources_id=self.model.latest_resources(),
+            config=config or RolloutConfig(),
+            metadata={},
+        )
+
+    @precondition(lambda self: self.model.rollouts)
+    @rule(store=STORE, fault=FAULT, index=INDEX, worker=WORKER, lease=LEASE)
+    def start_attempt(self, store: int, fault: Fault, index: int, worker: str | None, lease: float | None) -> None:
+        """One more attempt of any rollout."""
+        rollout_id = self._rollout(index).rollout_id
+        _, done, _ = self.world.call(store, fault, lambda s: s.start_attempt(rollout_id, worker, lease_seconds=lease))
+        if done:
+            new = self.world.newest_attempt(rollout_id)
+            self.model.start_attempt(rollout_id, new, worker=worker, lease=_us(lease))
+
+    # --- readers of the consumer group
+
+    @rule(consumer=CONSUMER, count=st.integers(1, 2))
+    def hand_over(self, consumer: str, count: int) -> None:
+        """A blocked reader is given entries; whether it begins them is another matter."""
+        reply = self.world.raw.execute(
+            "XREADGROUP", "GROUP", "runners", consumer, "COUNT", count, "STREAMS", self.world.keys.tasks, ">"
+        )
+        ids = [entry.decode() for entry, _ in reply[0][1]] if reply else []
+        entries = self.model.hand_over(consumer, count)
+        assert len(ids) == len(entries)
+        self.handed += zip(ids, entries, strict=True)
+
+    @precondition(lambda self: self.handed)
+    @rule(store=STORE, fault=FAULT, index=INDEX, worker=CONSUMER, lease=st.sampled_from([3.0, 30.0]))
+    def begin(self, store: int, fault: Fault, index: int, worker: str, lease: float) -> None:
+        """A reader begins what it was handed, now or long after; a second time with the same attempt id."""
+        place = index % len(self.handed)
+        entry_id, entry = self.handed[place]
+        attempt_id = self.begun.setdefault(place, new_attempt_id())
+        views, done, _ = self.world.call(
+            store,
+            fault,
+            lambda s: s.functions(0).begin([(entry_id, entry.rollout_id, attempt_id)], worker, us(lease)),
+        )
+        if done:
+            begun = self.model.begin(entry, attempt_id, worker=worker, lease=round(lease * US_PER_S))
+            assert views is None or (views[0] is not None) == begun
+
+    @precondition(lambda self: self.handed)
+    @rule(store=STORE, fault=FAULT, index=INDEX, stops=st.none() | CONSUMER)
+    def give_back(self, store: int, fault: Fault, index: int, stops: str | None) -> None:
+        """A reader gives back an entry that it was handed, or stops and gives back all."""
+        entry_id, entry = self.handed[index % len(self.handed)]
+        if stops is None:
+            _, done, _ = self.world.call(store, fault, lambda s: s.functions(0).release([(entry_id, entry.rollout_id)]))
+        else:
+            _, done, _ = self.world.call(store, fault, lambda s: s.functions(0).leave(stops))
+        if done and stops is None:
+            self.model.release(entry)
+        elif done and stops is not None:
+            self.model.leave(stops)
+
+    # --- what happens to attempts
+
+    @precondition(lambda self: self._attempts())
+    @rule(
+        store=STORE,
+        fault=FAULT,
+        index=INDEX,
+        other=INDEX,
+        count=st.integers(1, 3),
+        assign=st.booleans(),
+        known=st.booleans(),
+        number=st.integers(0, 12),
+    )
+    def add_spans(
+        self, store: int, fault: Fault, index: int, other: int, count: int, assign: bool, known: bool, number: int
+    ) -> None:
+        """Spans of one or two attempts in one call: new ones, some that are there, one twice."""
+        attempts = [self._attempt(index), self._attempt(other)]
+        spans = [
+            _span(attempts[turn % 2], number + turn, f"{len(attempts[turn % 2].spans)}-{turn}", turn)
+            for turn in range(count)
+        ]
+        if known:
+            spans += [_span(attempt, number, one, 0) for attempt in attempts for one in list(attempt.spans)[:1]]
+            spans.append(spans[0])
+        stored, done, _ = self.world.call(store, fault, lambda s: s.add_many_spans(spans, assign_sequence=assign))
+        groups = list(dict.fromkeys((span.rollout_id, span.attempt_id) for span in spans))
+        expected: list[tuple[str, int]] = []
+        for rollout_id, attempt_id in groups[:done]:
+            group = [span for span in spans if (span.rollout_id, span.attempt_id) == (rollout_id, attempt_id)]
+            new = self.model.add_spans(rollout_id, attempt_id, group, assign=assign)
+            expected += [(span.span_id, span.sequence_id) for span in new]
+        if stored is not None:
+            assert sorted((span.span_id, span.sequence_id) for span in stored) == sorted(expected)
+
+    @precondition(lambda self: self._attempts())
+    @rule(
+        store=STORE,
+        fault=FAULT,
+        index=INDEX,
+        latest=st.booleans(),
+        status=st.sampled_from(
+            [None, "preparing", "running", "succeeded", "succeeded", "failed", "failed", "timeout", "unresponsive"]
+        ),
+        worker=WORKER,
+        heartbeat=st.sampled_from([None, None, None, -3, 2, 40]),
+        metadata=st.none() | METADATA,
+        reason=REASON,
+    )
+    def update_attempt(
+        self,
+        store: int,
+        fault: Fault,
+        index: int,
+        latest: bool,
+        status: AttemptStatus | None,
+        worker: str | None,
+        heartbeat: int | None,
+        metadata: dict[str, Any] | None,
+        reason: str | None,
+    ) -> None:
+        """A report on any attempt, by its id or as the latest."""
+        attempt = self._attempt(index)
+        if latest:
+            attempt = cast("ModelAttempt", self.model.rollouts[attempt.rollout_id].latest)
+        heartbeat = None if heartbeat is None else self.model.now + heartbeat * US_PER_S
+        fields: dict[str, Any] = {"status": status, "worker_id": worker, "metadata": metadata, "reason": reason}
+        fields["last_heartbeat_time"] = None if heartbeat is None else heartbeat / US_PER_S
+        said = {name: value for name, value in fields.items() if value is not None}
+        name = "latest" if latest else attempt.attempt_id
+        answer, done, _ = self.world.call(store, fault, lambda s: s.update_attempt(attempt.rollout_id, name, **said))
+        if not done:
+            return
+        self.model.update_attempt(
+            attempt, status=status, worker=worker, heartbeat=heartbeat, metadata=metadata, reason=reason
+        )
+        assert answer is None or answer == attempt.public()
+
+    @precondition(lambda self: self._attempts())
+    @rule(store=STORE, fault=FAULT, index=INDEX, lease=st.sampled_from([3.0, 30.0]))
+    def renew(self, store: int, fault: Fault, index: int, lease: float) -> None:
+        """A runner renews its lease."""
+        attempt = self._attempt(index)
+        word, done, _ = self.world.call(
+            store, fault, lambda s: s.renew_attempt(attempt.rollout_id, attempt.attempt_id, lease_seconds=lease)
+        )
+        if done:
+            expected = self.model.renew(attempt.rollout_id, attempt.attempt_id, round(lease * US_PER_S))
+            assert word in (None, expected)
+
+    @rule(store=STORE, fault=FAULT, worker=st.sampled_from(["w1", "w2", "w9"]), stats=st.none() | METADATA)
+    def heartbeat(self, store: int, fault: Fault, worker: str, stats: dict[str, Any] | None) -> None:
+        """A worker says that it lives."""
+        given = {} if stats is None else {"heartbeat_stats": stats}
+        _, done, _ = self.world.call(store, fault, lambda s: s.update_worker(worker, **given))
+        if done:
+            self.model.heartbeat(worker, stats)
+
+    # --- what happens to rollouts
+
+    @precondition(lambda self: self.model.rollouts)
+    @rule(
+        store=STORE,
+        fault=FAULT,
+        index=INDEX,
+        status=st.sampled_from(
+            [None, None, "queuing", "requeuing", "preparing", "running", "succeeded", "failed", "cancelled"]
+        ),
+        fields=st.fixed_dictionaries(
+            {},
+            optional={
+                "mode": st.sampled_from([None, "test"]),
+                "resources_id": st.sampled_from([None, "rs-given"]),
+                "config": CONFIG,
+                "metadata": st.none() | METADATA,
+                "input": st.sampled_from([None, [1, 2]]),
+            },
+        ),
+    )
+    def update_rollout(
+        self, store: int, fault: Fault, index: int, status: RolloutStatus | None, fields: dict[str, Any]
+    ) -> None:
+        """An operator replaces fields, or the status."""
+        rollout = self._rollout(index)
+        said: dict[str, Any] = fields if status is None else {**fields, "status": status}
+        _, done, _ = self.world.call(store, fault, lambda s: s.update_rollout(rollout.rollout_id, **said))
+        if done:
+            self.model.update_rollout(rollout, status=status, **fields)
+
+    @precondition(lambda self: self.model.rollouts)
+    @rule(store=STORE, fault=FAULT, index=INDEX)
+    def cancel(self, store: int, fault: Fault, index: int) -> None:
+        """An operator cancels."""
+        rollout = self._rollout(index)
+        _, done, _ = self.world.call(store, fault, lambda s: s.cancel_rollout(rollout.rollout_id, "not wanted"))
+        if done:
+            self.model.cancel(rollout, "not wanted")
+
+    @rule(store=STORE, fault=FAULT, resources_id=st.sampled_from(["rs-1", "rs:2/ü"]), model=st.sampled_from("ab"))
+    def update_resources(self, store: int, fault: Fault, resources_id: str, model: str) -> None:
+        """A new version of what rollouts run against."""
+        resources: Any = {"llm": LLM(endpoint="http://h/v1", model=model)}
+        answer, done, _ = self.world.call(store, fault, lambda s: s.update_resources(resources_id, resources))
+        if done:
+            expected = self.model.update_resources(resources_id, resources)
+            assert answer is None or answer == expected
+
+    # --- what time does
+
+    @rule(step=JUMPS_S, look=st.booleans(), begin_late=st.booleans())
+    def time_jumps(self, step: float, look: bool, begin_late: bool) -> None:
+        """The server's clock moves, sometimes back; the watchdog may look then, perhaps after an absence."""
+        self.model.clock += round(step * US_PER_S)
+        if look:
+            self.expire(0, Fault(), begin_late)
+
+    @rule(store=STORE, seconds=SPANS_OF_TIME_S, begin_late=st.booleans())
+    def time_passes(self, store: int, seconds: float, begin_late: bool) -> None:
+        """Time passes and the watchdog watches, so that silence proves something."""
+        end = self.model.clock + round(seconds * US_PER_S)
+        while self.model.clock < end:
+            self.model.clock = min(end, self.model.clock + round(WATCH_EVERY_S * US_PER_S))
+            self.expire(store, Fault(), begin_late)
+
+    @rule(store=STORE, fault=FAULT, begin_late=st.booleans())
+    def expire(self, store: int, fault: Fault, begin_late: bool) -> None:
+        """The watchdog looks."""
+        order = self.world.deadlines()
+        lease, begin_ms = str(self.model.default_lease), 0 if begin_late else NEVER_MS
+        deliveries = self.model.max_deliveries
+        result, done, _ = self.world.call(store, fault, lambda s: s.functions(0).expire(lease, begin_ms, deliveries))
+        if not done:
+            return
+        ended, put_back = self.model.expire(order, begin_late=begin_late)
+        if result is not None and fault.kind == "none":
+            assert (result.ended, result.redelivered) == (ended, put_back)
+
+    @rule(store=STORE, fault=FAULT, whole=st.booleans())
+    def fold(self, store: int, fault: Fault, whole: bool) -> None:
+        """The aggregator adds up, a little or all; then the sums are those of the spans."""
+        self.world.call(store, fault, lambda s: s.settle() if whole else s.functions(0).fold(3))
+        if whole and fault.kind == "none":
+            for rollout in self.model.rollouts.values():
+                self._check_sums(store, rollout)
+
+    @precondition(lambda self: self.world.voidable())
+    @rule(store=STORE, index=INDEX)
+    def late_duplicate(self, store: int, index: int) -> None:
+        """A call that was carried out reaches the server a second time, after others."""
+        calls = self.world.voidable()
+        self.world.send_again(store, calls[-1 - index % len(calls)])
+
+    @rule(store=STORE, index=INDEX, indexes=st.lists(INDEX, max_size=4), what=st.sampled_from(["ask", "wait", "miss"]))
+    def look(self, store: int, index: int, indexes: list[int], what: str) -> None:
+        """Numbers are asked for, finished ones waited for, unknown ones missed."""
+        if what == "ask" and self._attempts():
+            self._ask_for_a_number(store, index)
+        elif what == "wait":
+            self._wait(store, indexes)
+        elif what == "miss":
+            self._miss(store, index)
+
+    @invariant()
+    def both_show_the_same(self) -> None:
+        """After each step."""
+        try:
+            self.world.check()
+        except BaseException:
+            self.failed = True
+            raise
+
+    def teardown(self) -> None:
+        """A history that held is also the same when built again from its log."""
+        self.world.close(check_rebuild=not self.failed)
+
+    # --- helpers
+
+    def _ask_for_a_number(self, store: int, index: int) -> None:
+        """The next sequence number; and one with which a model call is admitted, if it is."""
+        attempt = self._attempt(index)
+        ids = (attempt.rollout_id, attempt.attempt_id)
+        number, _, _ = self.world.call(store, Fault(), lambda s: s.get_next_span_sequence_id(*ids))
+        assert number == self.model.next_sequence(ids[0])
+        refused = self.model.may_call(attempt)
+        if refused is None:
+            number, _, _ = self.world.call(store, Fault(), lambda s: s.admit_call(*ids))
+            assert number == self.model.next_sequence(ids[0])
+        else:
+            with pytest.raises(OUTCOMES[refused][0]):
+                self.world.call(store, Fault(), lambda s: s.admit_call(*ids))
+
+    def _wait(self, store: int, indexes: list[int]) -> None:
+        """Who is finished now."""
+        known = [self._rollout(index).rollout_id for index in indexes] if self.model.rollouts else []
+        ids = ["never-was", *known]
+        found, _, _ = self.world.call(store, Fault(), lambda s: s.wait_for_rollouts(rollout_ids=ids, timeout=0))
+        self._same_rollouts(found, [one for one in known if self.model.rollouts[one].status in FINISHED])
+
+    def _miss(self, store: int, index: int) -> None:
+        """What does not exist is refused, and nothing changes."""
+        rollout_id = next(iter(self.model.rollouts), "r-none") if index % 2 else "r-none"
+        operations: list[Callable[[StreamStore], Awaitable[Any]]] = [
+            lambda s: s.update_attempt(rollout_id, "at-none", "failed"),
+            lambda s: s.add_span(reward(77, 1.0, rollout_id=rollout_id, attempt_id="at-none")),
+            lambda s: s.start_attempt("r-none"),
+            lambda s: s.update_rollout("r-none", status="failed"),
+            lambda s: s.cancel_rollout("r-none", "x"),
+        ]
+        for operation in operations:
+            with pytest.raises(NotFound):
+                self.world.call(store, Fault(), operation)
+        word, _, _ = self.world.call(store, Fault(), lambda s: s.renew_attempt(rollout_id, "at-none"))
+        assert word == "not_found_attempt"
+
+    def _rollout(self, index: int) -> ModelRollout:
+        rollouts = list(self.model.rollouts.values())
+        return rollouts[index % len(rollouts)]
+
+    def _attempts(self) -> list[ModelAttempt]:
+        return [attempt for rollout in self.model.rollouts.values() for attempt in rollout.attempts]
+
+    def _attempt(self, index: int) -> ModelAttempt:
+        """Mostly one that is worked on."""
+        attempts = self._attempts()
+        working = [attempt for attempt in attempts if attempt.open]
+        chosen = working if working and index % 3 else attempts
+        return chosen[-1 - index % len(chosen)]
+
+    def _same_rollouts(self, found: Any, expected: list[str]) -> None:
+        assert [rollout.rollout_id for rollout in found] == expected
+        for rollout in found:
+            assert rollout == self.model.rollouts[rollout.rollout_id].public()
+
+    def _check_sums(self, store: int, rollout: ModelRollout) -> None:
+        sums, _, _ = self.world.call(store, Fault(), lambda s: s.rollout_sums(rollout.rollout_id))
+        shares = [sums_of(span) for attempt in rollout.attempts for span in attempt.spans.values()]
+        assert sums is not None
+        assert sums.spans == len(shares)
+        assert sums.model_calls == sum(share.model_calls for share in shares)
+        assert sums.completion_tokens == sum(share.completion_tokens for share in shares)
+        assert sums.rewards == sum(share.rewards for share in shares)
+
+
+def _span(attempt: ModelAttempt, number: int, span_id: str, turn: int) -> Any:
+    ids: dict[str, Any] = {"rollout_id": attempt.rollout_id, "attempt_id": attempt.attempt_id, "span_id": span_id}
+    return reward(number, 0.25 * number, **ids) if turn == 1 else model_call(number, **ids)
+
+
+def _us(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * US_PER_S)

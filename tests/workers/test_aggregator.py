@@ -9,8 +9,9 @@ import pytest
 
 from agl_streams import Span, StreamStore, semconv
 from agl_streams.config import Settings
-from agl_streams.errors import Gap
+from agl_streams.errors import ConfigError, Gap
 from agl_streams.models import AttemptedRollout
+from agl_workers import aggregator_main
 from agl_workers.aggregator import Aggregator
 from agl_workers.loops import together
 from tests.support.processes import ProcessGroup
@@ -118,6 +119,12 @@ async def test_a_server_that_goes_away_is_waited_for(servers: Servers, settings:
             server.restart()
             await add_rewards(store, rollout, 5)
             await until(partial(_has_folded, store, rollout, 10), what="all rewards in the sums")
+
+
+def test_a_shard_that_is_not_there_is_refused(settings: Settings) -> None:
+    """An aggregator for a shard that the namespace does not have is told which there are."""
+    with pytest.raises(ConfigError, match=r"no shard 7: .* has the shards 0 to 0"):
+        aggregator_main.run(settings, shards_served=[7])
 
 
 async def test_an_aggregator_may_be_killed_anywhere(

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from agl_streams import StreamStore
+from agl_streams import StreamStore, rollout
 from agl_streams.config import Settings
 from agl_streams.consumer import RolloutConsumer
 from agl_streams.errors import StoreUnavailable
 from agl_streams.functions import ShardFunctions
-from tests.workers.support import WORKER, attempts_of, get
+from agl_streams.keys import shard_of
+from agl_workers.runner import Runner
+from tests.workers.support import WORKER, attempts_of, get, running
 
 
 def lose_answers(monkeypatch: pytest.MonkeyPatch, functions: ShardFunctions, count: int) -> None:
@@ -64,3 +66,19 @@ async def test_a_shard_that_fails_does_not_take_the_others_with_it(
         assert {(await get(store, one.rollout_id)).status for one in enqueued} == {"preparing"}
         assert [len(await attempts_of(store, one.rollout_id)) for one in enqueued] == [1] * len(enqueued)
         await consumer.close()
+
+
+async def test_one_place_serves_all_shards(settings: Settings) -> None:
+    """A runner with fewer places than shards does the work of every shard."""
+
+    @rollout
+    async def quick(task: int) -> float:
+        return float(task)
+
+    async with await StreamStore.connect(settings=settings.model_copy(update={"shards": 3})) as store:
+        enqueued = [await store.enqueue_rollout(number) for number in range(12)]
+        ids = [one.rollout_id for one in enqueued]
+        assert {shard_of(rollout_id, 3) for rollout_id in ids} == {0, 1, 2}
+        async with running(Runner(store, quick, worker_id=WORKER).run):
+            done = await store.wait_for_rollouts(rollout_ids=ids)
+    assert [one.status for one in done] == ["succeeded"] * len(ids)

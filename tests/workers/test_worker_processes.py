@@ -39,6 +39,12 @@ async def enqueue(store: StreamStore, directory: Path) -> Rollout:
     return await store.enqueue_rollout({"directory": str(directory)})
 
 
+async def pids(store: StreamStore) -> dict[str, int]:
+    """The process of each worker, as far as their heartbeats have told."""
+    workers = await store.query_workers()
+    return {worker.worker_id: worker.heartbeat_stats["pid"] for worker in workers if worker.heartbeat_stats}
+
+
 async def test_sigterm_lets_a_runner_finish_what_it_holds(
     store: StreamStore, settings: Settings, processes: ProcessGroup, tmp_path: Path
 ) -> None:
@@ -104,24 +110,19 @@ async def test_runners_are_restarted_and_never_orphaned(
     """A runner that is killed is started again; when the supervisor is killed its runners end by themselves."""
     supervisor = start_worker(processes, settings, "wait_for_file", "--processes", "2")
 
-    async def pids() -> dict[str, int]:
-        workers = await store.query_workers()
-        return {worker.worker_id: (worker.heartbeat_stats or {})["pid"] for worker in workers}
+    async def two() -> bool:
+        return len(await pids(store)) == 2
 
-    async def two() -> dict[str, int] | None:
-        found = await pids()
-        return found if len(found) == 2 else None
-
-    before = await until(two, what="two runners")
-    assert before is not None
+    await until(two, what="two runners")
+    before = await pids(store)
     os.kill(before["worker-1"], signal.SIGKILL)
     supervisor.printed("runner_died")
 
     async def replaced() -> bool:
-        return (await pids())["worker-1"] != before["worker-1"]
+        return (await pids(store))["worker-1"] != before["worker-1"]
 
     await until(replaced, what="another runner of the same name")
-    after = await pids()
+    after = await pids(store)
     assert after["worker-2"] == before["worker-2"]
     supervisor.kill()
     await until(lambda: not any(map(is_alive, after.values())), what="both runners to end")
@@ -154,9 +155,7 @@ async def test_a_runner_that_hangs_is_killed(
     await enqueue(store, tmp_path)
     supervisor = processes.python(HANGING, name="supervisor", env=child_environment(settings))
     await until(lambda: begun(tmp_path), what="the agent")
-    worker = await store.get_worker_by_id("worker")
-    assert worker is not None
-    pid = (worker.heartbeat_stats or {})["pid"]
+    pid = (await until(lambda: pids(store), what="the runner's heartbeat"))["worker"]
     supervisor.signal(number)
     await until(lambda: not is_alive(pid), what="the runner to be killed")
     assert supervisor.wait() == (0 if number is signal.SIGTERM else -number)

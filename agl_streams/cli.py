@@ -176,6 +176,37 @@ def worker(
 
 
 @app.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="Interface [AGL_SERVER_HOST]. Default: 127.0.0.1.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port, 0 for any [AGL_SERVER_PORT]. Default: 4747.")] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that serve, on the one port.")] = 1,
+    no_aggregator: Annotated[
+        bool, typer.Option("--no-aggregator", help="Leave folding and watching to `agl-streams aggregate`.")
+    ] = False,
+    cors_origin: Annotated[
+        list[str] | None, typer.Option(help="Let pages of this origin call; * for any; may be repeated.")
+    ] = None,
+    redis_url: RedisUrl = None,
+    namespace: Namespace = None,
+    data_dir: DataDir = None,
+    json_logs: JsonLogs = False,
+) -> None:
+    """Run the HTTP server: Agent-lightning's store API, OTLP, and the log as server-sent events."""
+    given = _settings(redis_url, namespace, data_dir, json_logs, server_host=host, server_port=port)
+    from agl_streams.server.serve import run  # a web server's needs are no other command's start-up time
+
+    with _server(given) as settings:
+        run(
+            settings,
+            host=settings.server_host,
+            port=settings.server_port,
+            workers=workers,
+            aggregator=not no_aggregator,
+            cors_origins=cors_origin or (),
+        )
+
+
+@app.command()
 def version(json_output: JsonOutput = False) -> None:
     """Print the versions of this program, its embedded engine, its client and Python."""
     versions = {

@@ -17,7 +17,7 @@ from tests.guards.sources import ROOT, Source, all_package_sources, project_file
 from tools.events_doc import page
 
 # Settings that nothing reads yet: to document them would promise what they do not do.
-WITHOUT_EFFECT = {"server_host", "server_port", "aggregate_metrics_port", "emitter_debug", "current_role"}
+WITHOUT_EFFECT = {"aggregate_metrics_port", "emitter_debug", "current_role"}
 
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (?P<text>.+)$", re.MULTILINE)

@@ -1,0 +1,147 @@
+"""OpenTelemetry's traces over HTTP: ``POST /v1/traces`` in protobuf or JSON. Metrics and logs are not kept.
+
+A success with nothing rejected is an empty message. What was rejected is told with its count and reasons; spans that
+the store has already are no rejection, so an exporter may send a batch twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import structlog
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTracePartialSuccess,
+    ExportTraceServiceResponse,
+)
+
+from agl_streams import otlp_wire
+from agl_streams.errors import AglError, InvalidRequest, NotFound
+from agl_streams.models import Span
+from agl_streams.otlp_wire import Received
+from agl_streams.server.answers import plain
+from agl_streams.server.asgi import JSON, Answer
+from agl_streams.server.bodies import Crowded, TooLong
+from agl_streams.server.call import Call
+from agl_streams.server.compression import decompressed, gzipped
+from agl_streams.server.faults import fault_of
+from agl_streams.server.table import Route
+from agl_streams.store import StreamStore
+
+PROTOBUF: Final = b"application/x-protobuf"
+_MESSAGE_FIELD: Final = b"\x12"
+"""Field 2 of ``google.rpc.Status``, its ``message``, as a tag on the wire: the only field that is set."""
+_LOW_BITS: Final = 0x7F
+_VARINT_BITS: Final = 7
+
+_log = structlog.get_logger()
+
+
+async def traces(call: Call) -> Answer:
+    """Store the spans of an export request."""
+    media_type = _media_type(call)
+    try:
+        data = await call.reader.read(call.request)
+        encoding = (call.request.text_header(b"content-encoding") or "").strip().lower()
+        received = _parse(media_type, await decompressed(data, encoding, call.reader), call)
+        await _store(call.store, received)
+    except (AglError, TooLong, Crowded) as error:
+        return _fault(error, media_type or PROTOBUF, call)
+    if received.rejected:
+        _log.warning("otlp_spans_rejected", reasons=received.rejected)
+    return _maybe_gzipped(Answer(_success(received, media_type), media_type=media_type), call)
+
+
+async def not_kept(call: Call) -> Answer:
+    """Say that this signal is not kept."""
+    return Answer(b"", 501, media_type=None)
+
+
+def _media_type(call: Call) -> bytes | None:
+    """The type of request and answer: the part before the parameters, exactly as written; None for any other."""
+    given = (call.request.header(b"content-type") or b"").partition(b";")[0].strip()
+    return given if given in (PROTOBUF, JSON) else None
+
+
+def _parse(media_type: bytes | None, data: bytes, call: Call) -> Received:
+    if media_type == PROTOBUF:
+        return otlp_wire.from_protobuf(data)
+    if media_type == JSON:
+        return otlp_wire.from_json(data)
+    given = call.request.text_header(b"content-type") or ""
+    raise InvalidRequest(f"Unsupported Content-Type '{given}', expected 'application/x-protobuf'")
+
+
+async def _store(store: StreamStore, received: Received) -> None:
+    """Store attempt by attempt; what cannot be stored is rejected, unless the store itself is away."""
+    # First those that have a number: they raise the counter from which the others are numbered.
+    for spans, assign in ((received.numbered, False), (received.unnumbered, True)):
+        groups: dict[tuple[str, str], list[Span]] = {}
+        for span in spans:
+            groups.setdefault((span.rollout_id, span.attempt_id), []).append(span)
+        for group in groups.values():
+            await _store_group(store, group, received, assign)
+
+
+async def _store_group(store: StreamStore, spans: list[Span], received: Received, assign: bool) -> None:
+    try:
+        await store.number_spans(spans, assign_sequence=assign)
+    except NotFound as error:
+        received.reject(str(error), len(spans))
+    except InvalidRequest as error:  # of one span among them; nothing was stored
+        if len(spans) == 1:
+            received.reject(str(error))
+            return
+        for span in spans:
+            await _store_group(store, [span], received, assign)
+
+
+def _success(received: Received, media_type: bytes | None) -> bytes:
+    count = sum(received.rejected.values())
+    reasons = "; ".join(f"{number} x {reason}" for reason, number in received.rejected.items())
+    if media_type == JSON:
+        partial: dict[str, Any] = {"partialSuccess": {"rejectedSpans": str(count), "errorMessage": reasons}}
+        return plain(partial if count else {})
+    if not count:
+        return b""
+    told = ExportTracePartialSuccess(rejected_spans=count, error_message=reasons)
+    return ExportTraceServiceResponse(partial_success=told).SerializeToString()
+
+
+def _fault(error: Exception, media_type: bytes, call: Call) -> Answer:
+    """The answer that this error has everywhere, with OTLP's ``Status`` as its body."""
+    fault = fault_of(error, call.request, call.store.settings.max_request_bytes)
+    body = plain({"message": fault.detail}) if media_type == JSON else _status_message(fault.detail)
+    return _maybe_gzipped(Answer(body, fault.status, media_type, fault.headers), call)
+
+
+def _status_message(text: str) -> bytes:
+    data = text.encode()
+    length, size = bytearray(), len(data)
+    while size > _LOW_BITS:
+        length.append(size & _LOW_BITS | _LOW_BITS + 1)
+        size >>= _VARINT_BITS
+    length.append(size)
+    return _MESSAGE_FIELD + bytes(length) + data
+
+
+def _maybe_gzipped(answer: Answer, call: Call) -> Answer:
+    accepted = (call.request.text_header(b"accept-encoding") or "").split(",")
+    if all(token.partition(";")[0].strip().lower() != "gzip" for token in accepted):
+        return answer
+    headers = [*answer.headers, (b"content-encoding", b"gzip")]
+    return Answer(gzipped(answer.body), answer.status, answer.media_type, headers)
+
+
+TRACES: Final = (
+    Route(
+        method="POST", path="/v1/traces", handler=traces, tag="opentelemetry",
+        summary="Store spans: OTLP/HTTP in protobuf or JSON, plain, gzip or deflate",
+    ),
+    *(
+        Route(
+            method="POST", path=path, handler=not_kept, status=501, tag="opentelemetry",
+            summary="Not kept: only traces are",
+        )
+        for path in ("/v1/metrics", "/v1/logs", "/v1/development/profiles")
+    ),
+)  # fmt: skip

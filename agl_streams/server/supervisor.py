@@ -1,0 +1,59 @@
+"""Child processes that are kept running: started again when they die, stopped together."""
+
+from __future__ import annotations
+
+import asyncio
+from multiprocessing.context import SpawnProcess
+from typing import Final
+
+import structlog
+
+from agl_streams import clock
+from agl_streams.parts import Child
+
+FIRST_PAUSE_S: Final = 0.1
+MOST_PAUSE_S: Final = 5.0
+STEADY_S: Final = 30.0
+"""A child that lived this long died of something new: it is started again at once."""
+
+_log = structlog.get_logger()
+
+
+async def keep_running(child: Child, stop: asyncio.Event) -> None:
+    """Run a child until ``stop`` is set, again and again if it dies; then let it end, and return."""
+    pause_s = FIRST_PAUSE_S
+    while not stop.is_set():
+        began = clock.monotonic_s()
+        process = child.start()
+        try:
+            await _until_end(process, stop)
+        finally:
+            status = await asyncio.to_thread(child.stop, process)
+        if stop.is_set():
+            return
+        lived_s = clock.monotonic_s() - began
+        pause_s = FIRST_PAUSE_S if lived_s > STEADY_S else pause_s
+        _log.error("child_died", child=child.name, status=status, lived_s=round(lived_s, 1), again_in_s=pause_s)
+        await _set_within(stop, pause_s)
+        pause_s = min(pause_s * 2, MOST_PAUSE_S)
+
+
+async def _until_end(process: SpawnProcess, stop: asyncio.Event) -> None:
+    """Return when the child has died or is to stop."""
+    loop, died = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(process.sentinel, died.set)
+    tasks = [asyncio.create_task(died.wait()), asyncio.create_task(stop.wait())]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        loop.remove_reader(process.sentinel)
+        for task in tasks:
+            task.cancel()
+
+
+async def _set_within(event: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return

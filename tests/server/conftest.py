@@ -1,0 +1,50 @@
+"""A real server on a free port, in the test's own event loop, and a plain HTTP client for it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+
+import aiohttp
+import pytest
+
+from agl_streams.config import Settings
+from agl_streams.server.listening import listen
+from agl_streams.server.serving import serve_socket
+from agl_streams.store import StreamStore
+from tests.server.support import Api
+
+
+@contextlib.asynccontextmanager
+async def serving(settings: Settings, *, cors_origins: tuple[str, ...] = ()) -> AsyncGenerator[str]:
+    """The URL of a server that runs until the block is left."""
+    (listener,) = listen("127.0.0.1", 0, 1)
+    host, port = listener.getsockname()
+    stop = asyncio.Event()
+    task = asyncio.create_task(serve_socket(settings, listener, stop, cors_origins=cors_origins))
+    try:
+        yield f"http://{host}:{port}"
+    finally:
+        stop.set()
+        await task
+
+
+@pytest.fixture
+async def server_url(settings: Settings) -> AsyncGenerator[str]:
+    """Where the server listens."""
+    async with serving(settings) as url:
+        yield url
+
+
+@pytest.fixture
+async def api(server_url: str) -> AsyncGenerator[Api]:
+    """Calls the server and nothing else: no retries, no models."""
+    async with aiohttp.ClientSession(server_url, auto_decompress=False) as session:
+        yield Api(session)
+
+
+@pytest.fixture
+async def direct(store: StreamStore) -> StreamStore:
+    """The store itself, on the namespace that the server serves: what is true, and how a test gets its rollouts."""
+    return store

@@ -20,8 +20,8 @@ from agl_streams.demo.tools import TOOLS
 Floats = NDArray[np.float64]
 
 # The untrained model already answers in form, as one does that was taught the format but not the task. With this logit
-# and some 700 tokens, 998 in 1,000 answers are a tool's name and the end, and each tool is equally likely.
-FORM_LOGIT = 13.0
+# and some 700 tokens, an answer in half a million is anything else than a tool's name and the end; tools are equal.
+FORM_LOGIT = 20.0
 # Breaks the tie between the tools, too little to prefer one.
 INITIAL_NOISE = 0.01
 FIRST_VERSION = 1

@@ -5,11 +5,12 @@ Encodings, groups, consumers and live keys are not content. ``DUMP`` differs for
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+import re
+from typing import Any, Final, TypeAlias, cast
 
 from agl_streams.events import Event
 from agl_streams.fold import State
-from agl_streams.keys import ParsedKey, parse
+from agl_streams.keys import parse
 from agl_streams.library import SCHEMA
 from agl_streams.replay import Payloads
 from tests.support.leaks import all_keys
@@ -20,6 +21,7 @@ Content: TypeAlias = dict[str, Value]
 """Key name (behind the namespace, with its shard) -> hash as a dict, sorted set as a dict of scores, stream as a list
 of (id, fields), string as bytes."""
 
+_TOKEN: Final = re.compile(r"\|[0-9a-f]{16}(-\d+)?\|")
 SHOWN_LINES = 40
 SHOWN_CHARACTERS = 300
 
@@ -28,12 +30,16 @@ def durable_content(url: str, namespace: str) -> Content:
     """Every durable key of a namespace with what it holds."""
     content: Content = {}
     with Raw(url) as raw:
-        for key in all_keys(raw):
-            parsed = parse(key)
-            if parsed.namespace == namespace and parsed.kind.durable:
-                value = _read(raw, key, parsed)
-                if value:  # a stream stays as a key when its last entry has gone
-                    content[f"{parsed.shard}:{parsed.name}"] = value
+        keys = [(key, parse(key)) for key in sorted(all_keys(raw))]
+        mine = [(key, parsed) for key, parsed in keys if parsed.namespace == namespace and parsed.kind.durable]
+        kinds = raw.execute_many([("TYPE", key) for key, _ in mine])
+        for (key, parsed), kind in zip(mine, kinds, strict=True):
+            assert kind.decode() == parsed.kind.type, f"{key!r} is a {kind}, the key table says {parsed.kind.type}"
+        replies = raw.execute_many([(*_READ[parsed.kind.type], key, *_ALL[parsed.kind.type]) for key, parsed in mine])
+    for (_, parsed), reply in zip(mine, replies, strict=True):
+        value = _decoded(parsed.kind.type, reply)
+        if value:  # a stream stays as a key when its last entry has gone
+            content[f"{parsed.shard}:{parsed.name}"] = value
     return content
 
 
@@ -114,18 +120,19 @@ def _scores(numbers: dict[str, int]) -> dict[str, Any]:
     return {name: float(number) for name, number in numbers.items()}
 
 
-def _read(raw: Raw, key: bytes, parsed: ParsedKey) -> Value:
-    kind = raw.execute("TYPE", key).decode()
-    assert kind == parsed.kind.type, f"{key!r} is a {kind}, the key table says {parsed.kind.type}"
+_READ = {"hash": ("HGETALL",), "zset": ("ZRANGE",), "stream": ("XRANGE",), "string": ("GET",)}
+_ALL: dict[str, tuple[str | int, ...]] = {"hash": (), "zset": (0, -1, "WITHSCORES"), "stream": ("-", "+"), "string": ()}
+
+
+def _decoded(kind: str, reply: Any) -> Value:
     if kind == "hash":
-        return _pairs([_text(part) for part in raw.execute("HGETALL", key)])
+        return _pairs([_text(part) for part in reply])
     if kind == "zset":
-        pairs = _pairs([_text(part) for part in raw.execute("ZRANGE", key, 0, -1, "WITHSCORES")])
+        pairs = _pairs([_text(part) for part in reply])
         return {member: float(score) for member, score in pairs.items()}
     if kind == "stream":
-        entries = raw.execute("XRANGE", key, "-", "+")
-        return [(_text(entry), _pairs([_text(part) for part in flat])) for entry, flat in entries]
-    return raw.execute("GET", key)
+        return [(_text(entry), _pairs([_text(part) for part in flat])) for entry, flat in reply]
+    return reply
 
 
 def _text(data: bytes) -> str:
@@ -150,3 +157,25 @@ def _places(left: Value, right: Value) -> list[tuple[str, Any, Any]]:
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "…"
+
+
+def with_plain_ids(content: Content) -> Content:
+    """The content with what differs between two tellings of one story made equal: the ids of events become their
+    numbers, tokens of requests one word."""
+    logs = [cast("list[Any]", value) for key, value in content.items() if key.endswith(":log")]
+    ids = {entry: f"event {fields['n']}" for log in logs for entry, fields in log}
+    places = re.compile("|".join(map(re.escape, ids)) or "$^")
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, bytes):
+            return value
+        if isinstance(value, str):
+            return _TOKEN.sub(r"|token|", places.sub(lambda match: ids[match[0]], value))
+        if isinstance(value, dict):
+            pairs = cast("dict[str, Any]", value).items()
+            return {plain(name): plain(item) for name, item in pairs}
+        if isinstance(value, (list, tuple)):
+            return [plain(item) for item in cast("list[Any]", value)]
+        return value
+
+    return plain(content)

@@ -14,11 +14,12 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 import structlog
 
 from agl_streams.connection import Arg, RedisConnection, Reply
-from agl_streams.errors import CommandFailed, outcome_error
+from agl_streams.errors import CommandFailed, StoreUnavailable, outcome_error
 from agl_streams.keys import ShardKeys
 from agl_streams.library import LEAVE_LIMIT, Library, library
 from agl_streams.projections import View
 
+TRIES: Final = 20  # of one call, while the server loses functions or namespace before it is repeated
 TOKEN_BYTES: Final = 8  # tells a repeat of a request from any other request
 ENQUEUE_LIMIT: Final = 100
 SPANS_LIMIT: Final = 200
@@ -116,13 +117,7 @@ class ShardFunctions:
         Raises:
             WrongShardCount, Upgrade, ForeignKey: the namespace does not fit.
         """
-        # Asked for first: a server at its maxmemory refuses to load, and what frees its memory must still connect.
-        if not await self._connection.execute("FUNCTION", "LIST", "LIBRARYNAME", self._library.name):
-            try:
-                await self._connection.execute("FUNCTION", "LOAD", self._library.source)
-            except CommandFailed as error:
-                if "already exists" not in error.detail:
-                    raise
+        await self._load_library()
         await self._write("setup", self._shards)
 
     async def execute(self, *args: Arg) -> Reply:
@@ -330,27 +325,40 @@ class ShardFunctions:
 
     async def _call(self, verb: bytes, command: str, *args: Arg) -> list[Any]:
         call = (verb, self._names[command], 1, self.keys.meta, *args)
-        try:
-            reply = cast("list[Any]", await self._connection.execute(*call))
-        except CommandFailed as error:
-            reply = await self._recover(error, call)
-        if reply[0] == b"no_namespace":
+        for _ in range(TRIES):
+            try:
+                reply = cast("list[Any]", await self._connection.execute(*call))
+            except CommandFailed as error:
+                await self._recover(error, command)
+                continue
+            if reply[0] == b"ok":
+                return reply[1:]
+            if reply[0] != b"no_namespace":
+                raise outcome_error(reply[0].decode(), command, [_shown(arg) for arg in (*args, *reply[1:])])
             _log.warning("namespace_recreated", prefix=self.keys.prefix, command=command)
             await self.load()
-            reply = cast("list[Any]", await self._connection.execute(*call))
-        if reply[0] != b"ok":
-            raise outcome_error(reply[0].decode(), command, [_shown(arg) for arg in (*args, *reply[1:])])
-        return reply[1:]
+        raise StoreUnavailable(
+            f"{command} on {self.keys.prefix}* found its function or namespace gone {TRIES} times, although they were "
+            "made again each time: something flushes the server over and over"
+        )
 
-    async def _recover(self, error: CommandFailed, call: tuple[Arg, ...]) -> list[Any]:
-        """Load the library into a server that lost it and call again; name the cause of any other failure."""
+    async def _load_library(self) -> None:
+        # Asked for first: a server at its maxmemory refuses to load, and what frees its memory must still connect.
+        if not await self._connection.execute("FUNCTION", "LIST", "LIBRARYNAME", self._library.name):
+            try:
+                await self._connection.execute("FUNCTION", "LOAD", self._library.source)
+            except CommandFailed as error:
+                if "already exists" not in error.detail:
+                    raise
+
+    async def _recover(self, error: CommandFailed, command: str) -> None:
+        """Load the library into a server that lost it, so that the call can be repeated; name any other failure."""
         if error.code == "WRONGTYPE" or "WRONGTYPE" in error.detail:
-            raise outcome_error("foreign_key", str(call[1]), [self.keys.prefix, error.detail]) from error
+            raise outcome_error("foreign_key", command, [self.keys.prefix, error.detail]) from error
         if "Function not found" not in error.detail:
             raise error
         _log.warning("functions_reloaded", library=self._library.name)
-        await self.load()
-        return cast("list[Any]", await self._connection.execute(*call))
+        await self._load_library()
 
 
 def _shown(arg: object) -> str:

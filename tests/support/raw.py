@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -20,6 +21,11 @@ class Raw:
         """Send one command and return its reply."""
         self._connection.send_command(*args)
         return self._connection.read_response()
+
+    def execute_many(self, commands: Sequence[Sequence[bytes | str | float]]) -> list[Any]:
+        """Send commands in one piece and return their replies, in order."""
+        self._connection.send_packed_command(self._connection.pack_commands(commands))
+        return [self._connection.read_response() for _ in commands]
 
     def close(self) -> None:
         """Disconnect."""

@@ -94,8 +94,9 @@ class Learner:
         """Take one gradient step (Adam's rule) on the episodes of a batch, by rollout id.
 
         Raises:
-            InvalidRequest: as `gradient_from_episodes`.
+            InvalidRequest: as `gradient_from_episodes`; or another version of the policy has answered.
         """
+        self._check_version(episodes)
         # By id, not by arrival: floating-point sums depend on the order, and the gradient shall not.
         batch = [episodes[rollout_id] for rollout_id in sorted(episodes)]
         gradient = gradient_from_episodes(self.policy, batch)
@@ -108,3 +109,14 @@ class Learner:
         self.policy = Policy(self.policy.tokenizer, self.policy.weights + change, self.policy.version + 1)
         rewards = [reward_of(episode) for episode in batch if episode]
         return Step(float(np.mean(rewards)), gradient, self.policy.version)
+
+    def _check_version(self, episodes: Mapping[str, Episode]) -> None:
+        """The gradient holds for samples of this version alone: others would need their ratio, and would bias it."""
+        for rollout_id, episode in episodes.items():
+            for triplet in episode:
+                answered = triplet.metadata.get("system_fingerprint")
+                if answered not in (None, self.policy.fingerprint):
+                    raise InvalidRequest(
+                        f"a call of rollout {rollout_id!r} was answered by {answered!r}; "
+                        f"the learner trains {self.policy.fingerprint!r}"
+                    )

@@ -101,6 +101,17 @@ def test_a_step_makes_the_next_version() -> None:
     assert not np.array_equal(learner.policy.weights, before)
 
 
+def test_another_version_teaches_nothing() -> None:
+    """Calls that another version of the policy has answered are refused, and the policy stays as it is."""
+    learner = Learner(POLICY)
+    late = [
+        triplet.model_copy(update={"metadata": {"system_fingerprint": "agl-policy-7"}}) for triplet in episode(TOOLS, 1)
+    ]
+    with pytest.raises(InvalidRequest, match=r"rollout 'a' was answered by 'agl-policy-7'.*'agl-policy-1'"):
+        learner.step({"a": late, "b": episode(TOOLS, 0.0)})
+    assert learner.policy is POLICY
+
+
 def test_the_order_of_arrival_does_not_matter() -> None:
     """Two learners that are given the same episodes in another order have bit for bit the same weights."""
     episodes = {f"r-{number}": episode((tool, "add"), number / 4) for number, tool in enumerate(("add", *TOOLS))}

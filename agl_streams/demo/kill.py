@@ -70,8 +70,10 @@ async def recovered_within_s(store: StreamStore, killing: Killing) -> float:
 
 async def _held_by(store: StreamStore, worker_id: str) -> list[str]:
     running = await store.query_rollouts(status_in=["preparing", "running"])
-    return [
+    held = (
         rollout.rollout_id
         for rollout in running
         if isinstance(rollout, AttemptedRollout) and rollout.attempt.worker_id == worker_id
-    ]
+    )
+    # One status is read after the other, and the span of a call on its way may move a rollout to the next meanwhile.
+    return list(dict.fromkeys(held))

@@ -161,7 +161,7 @@ OUTCOMES: dict[str, tuple[type[AglError], str]] = {
     ),
     "wrong_shards": (
         WrongShardCount,
-        "the namespace was created with another shard count (the last value); set AGL_SHARDS to it, or use another "
+        "the namespace was created with another shard count (the first value); set AGL_SHARDS to it, or use another "
         "AGL_NAMESPACE",
     ),
     "foreign_key": (
@@ -182,7 +182,7 @@ _SHOWN_CHARACTERS = 80
 
 
 def outcome_error(word: str, command: str, args: Sequence[str]) -> AglError:
-    """The error for an outcome word of a function, naming the command and the ids it was called with."""
+    """The error for an outcome word of a function, naming the command, what it replied, and what it was called with."""
     kind, text = OUTCOMES[word]
     shown = ", ".join(repr(arg[:_SHOWN_CHARACTERS]) for arg in args[:_SHOWN_ARGS] if arg)
     return kind(f"{command}({shown}): {text}")

@@ -334,7 +334,7 @@ class ShardFunctions:
             if reply[0] == b"ok":
                 return reply[1:]
             if reply[0] != b"no_namespace":
-                raise outcome_error(reply[0].decode(), command, [_shown(arg) for arg in (*args, *reply[1:])])
+                raise outcome_error(reply[0].decode(), command, [_shown(arg) for arg in (*reply[1:], *args)])
             _log.warning("namespace_recreated", prefix=self.keys.prefix, command=command)
             await self.load()
         raise StoreUnavailable(

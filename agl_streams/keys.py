@@ -62,8 +62,18 @@ KINDS: Final = (
     KeyKind("live:request:<token>", "string", False, "that a request was carried out, to answer its repeat; minutes"),
 )
 
+STATUSES: Final = ("queuing", "preparing", "running", "succeeded", "failed", "requeuing", "cancelled")
+_BY_STATUS: Final = "index:status:<status>"
 _KEY: Final = re.compile(r"agl:\{(?P<namespace>[A-Za-z0-9._~-]+)\.(?P<shard>\d+)\}:(?P<name>.+)")
 _PATTERNS: Final = tuple((kind, re.compile(re.sub(r"<[a-z]+>", "[^:]+", kind.name))) for kind in KINDS)
+
+
+def fixed_keys() -> dict[str, str]:
+    """The names that hold no id, each with its Redis type; ``index:status:<status>`` is one for every status."""
+    names = {kind.name: kind.type for kind in KINDS}
+    by_status = names.pop(_BY_STATUS)
+    names |= {_BY_STATUS.replace("<status>", status): by_status for status in STATUSES}
+    return {name: kind for name, kind in names.items() if "<" not in name}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
+from agl_streams.keys import fixed_keys
 from agl_streams.projections import ATTEMPT, FOLDED, ROLLOUT, ROLLOUT_STATE, SUMS, WORKER, WORKER_LIVE
 
 SCHEMA: Final = 1
@@ -109,6 +110,8 @@ def _constants() -> str:
     ]
     for name, names in lists.items():
         lines.append(f"local {name} = {{ {', '.join(repr(field) for field in names)} }}")
+    kinds = ", ".join(f"['{name}'] = '{kind}'" for name, kind in fixed_keys().items())
+    lines.append(f"local FIXED_KEYS = {{ {kinds} }}")
     for name in ("ROLLOUT", "ATTEMPT"):
         places = ", ".join(f"['{field}'] = {at}" for at, field in enumerate(lists[name], start=1))
         lines.append(f"local {name}_AT = {{ {places} }}")

@@ -5,6 +5,17 @@
 -- args: clock, shard count
 -- result: ok, shard count; or wrong_shards, the recorded count; or upgrade; or foreign_key
 -- events:
+
+-- A key of another kind under one of the fixed names, or nil: met later, it would fail an event that is half applied.
+function C.foreign_key(prefix)
+  for name, expected in pairs(FIXED_KEYS) do
+    local kind = redis.call('TYPE', prefix .. name).ok
+    if kind ~= 'none' and kind ~= expected then
+      return prefix .. name
+    end
+  end
+end
+
 function C.setup(keys, args)
   local meta = redis.pcall('HMGET', keys[1], 'schema', 'shards')
   if meta.err then
@@ -17,11 +28,9 @@ function C.setup(keys, args)
   if meta[1] and tonumber(meta[1]) > SCHEMA then
     return { 'upgrade' }
   end
-  for _, name in ipairs({ 'log', 'tasks', 'finished', 'dead' }) do
-    local kind = redis.call('TYPE', prefix .. name).ok
-    if kind ~= 'none' and kind ~= 'stream' then
-      return { 'foreign_key', prefix .. name }
-    end
+  local foreign = C.foreign_key(prefix)
+  if foreign then
+    return { 'foreign_key', foreign }
   end
   if not meta[1] then
     redis.call('HSET', keys[1], 'schema', U.int(SCHEMA), 'shards', args[2], 'n', '0', 'time', '0')

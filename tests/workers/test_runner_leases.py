@@ -13,11 +13,12 @@ from structlog.testing import capture_logs
 from agl_streams import AttemptContext, StreamStore, connection, emit_message, rollout
 from agl_streams.config import Settings
 from agl_streams.keys import ShardKeys
+from agl_workers.attempt_run import AttemptRun
 from agl_workers.outcome import Outcome
 from agl_workers.runner import Runner
 from tests.support.processes import ProcessGroup
 from tests.support.servers import Servers
-from tests.support.waiting import until
+from tests.support.waiting import turns, until
 from tests.workers.agents import wait_for_renewals
 from tests.workers.support import LEASE_S, WORKER, attempts_of, get, running, start_cli
 
@@ -146,6 +147,32 @@ async def test_an_agent_cannot_talk_its_way_out(store: StreamStore, then: Callab
     (attempt,) = await attempts_of(store, enqueued.rollout_id)
     assert attempt.status == "unresponsive"
     assert len(await store.query_spans(enqueued.rollout_id)) == 0
+
+
+async def test_a_renewal_that_meets_the_report_does_not_take_it_back(
+    store: StreamStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A renewal that learns of the end through the runner's own report does not make it a lost attempt."""
+
+    @rollout
+    async def quick(task: str) -> float:
+        return 1.0
+
+    enqueued = await store.enqueue_rollout("task")
+    taken = await store.dequeue_rollout(WORKER)
+    assert taken is not None
+    run = AttemptRun(store, quick, taken)
+    report = store.update_attempt
+
+    async def report_and_renew(*args: Any, **kwargs: Any) -> Any:
+        attempt = await report(*args, **kwargs)
+        asyncio.get_running_loop().call_soon(run.lose, await store.renew_attempt(*run.ids))
+        await turns(2)
+        return attempt
+
+    monkeypatch.setattr(store, "update_attempt", report_and_renew)
+    assert await asyncio.ensure_future(run.execute()) == Outcome.SUCCEEDED
+    assert (await get(store, enqueued.rollout_id)).status == "succeeded"
 
 
 @pytest.mark.parametrize(("result", "delayed"), [(1.0, "spans_delayed"), (None, "report_delayed")])

@@ -12,8 +12,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -69,18 +70,38 @@ class Child:
         """Start it. It ends by itself when this process does, however this process ends."""
         # Not fork: a forked child would share the sockets and the locks of the parent.
         process = multiprocessing.get_context("spawn").Process(target=_run, args=(self,), name=self.name)
-        process.start()
+        # Ctrl-C goes to the whole group, and would meet the child in the middle of its imports. It inherits the block,
+        # and lifts it when it has left the group. The tracker lifts it too when it is started, so it comes first.
+        resource_tracker.ensure_running()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        _log.info("child_started", name=self.name, pid=process.pid)
         return process
 
-    def stop(self, process: SpawnProcess) -> int | None:
-        """SIGTERM, then SIGKILL when it hangs; its exit status, negative for a signal."""
+
+def stop_children(running: Iterable[tuple[Child, SpawnProcess]]) -> None:
+    """Stop children together: SIGTERM to all, then SIGKILL to those that hang. Returns when all have ended."""
+    running = list(running)
+    begun = clock.monotonic_s()
+    for _, process in running:
         process.terminate()
-        process.join(self.longest_stop_s)
+    for child, process in running:
+        process.join(max(begun + child.longest_stop_s - clock.monotonic_s(), 0.0))
         if process.is_alive():
-            _log.error("child_killed", name=self.name, pid=process.pid)
+            _log.error("child_killed", name=child.name, pid=process.pid, after_seconds=child.longest_stop_s)
             process.kill()
             process.join()
-        return process.exitcode
+
+
+def how_it_ended(process: SpawnProcess) -> str:
+    """The end of a process in words, for messages: its status, or the signal that killed it."""
+    code = process.exitcode
+    if code is not None and code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"ended with status {code}"
 
 
 def follow_parent(longest_stop_s: float) -> None:
@@ -104,13 +125,20 @@ def follow_parent(longest_stop_s: float) -> None:
 
 def _run(child: Child) -> None:
     """The whole life of a child process."""
-    # Ctrl-C in a terminal goes to the whole group; only the parent is to hear it, and to pass it on once.
-    os.setpgrp()
+    _leave_the_terminal()
     if child.log is not None:
         _write_to(child.log)
     configure_logging(child.settings)
     follow_parent(child.longest_stop_s)
     _target(child.target)(child.settings, **child.arguments)
+
+
+def _leave_the_terminal() -> None:
+    """Of Ctrl-C only the parent is to hear, and to pass it on once."""
+    os.setpgrp()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # drops the one that has waited, see `Child.start`
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _write_to(path: Path) -> None:

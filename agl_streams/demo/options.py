@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from agl_streams.config import Settings
+from agl_streams.errors import ConfigError
+
+FEWEST_EPISODES: Final = 2  # a reward is judged by those of the others in its batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,14 +17,17 @@ class DemoOptions:
     """Options of ``agl-streams demo``.
 
     Attributes:
-        settings: with ``redis_url`` None the demo uses a throw-away engine.
+        settings: with ``redis_url`` None the demo uses a throw-away engine, with the namespace ``default`` a new one.
         runners: runner processes.
         seed: of the policy, of the order of the problems and of all sampling.
         stream: whether the agent calls the model with server-sent events.
         kill_a_runner: SIGKILL a runner that holds an attempt, in the middle of the run.
         json_output: print one JSON object instead of tables.
-        picture: where the reward curve is drawn.
+        picture: where the reward curve is drawn; the ending of its name chooses the format.
         batches, batch_size: gradient steps, and rollouts per step.
+
+    Raises:
+        ConfigError: the options do not go together, or the picture's folder does not exist.
     """
 
     settings: Settings
@@ -32,3 +39,14 @@ class DemoOptions:
     picture: Path = Path("agl-streams-demo.png")
     batches: int = 28
     batch_size: int = 64
+
+    def __post_init__(self) -> None:
+        """Refuse what could not be run to its end."""
+        if self.batch_size < FEWEST_EPISODES:
+            raise ConfigError(f"--batch-size {self.batch_size}: a batch needs at least {FEWEST_EPISODES} rollouts")
+        if self.batches < 1 + self.kill_a_runner:
+            raise ConfigError(f"--batches {self.batches}: at least {1 + self.kill_a_runner} are needed")
+        if self.kill_a_runner and self.runners == 1:
+            raise ConfigError("--kill-a-runner needs --runners 2 or more: one has to be left for the work")
+        if not self.picture.absolute().parent.is_dir():
+            raise ConfigError(f"--picture {self.picture}: there is no folder {self.picture.absolute().parent}")

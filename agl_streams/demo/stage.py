@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any, Final, Self, cast
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar, cast
 
 import orjson
 
@@ -14,91 +16,130 @@ from agl_streams import clock
 from agl_streams.config import Settings
 from agl_streams.demo.options import DemoOptions
 from agl_streams.errors import AglError
-from agl_streams.parts import Child
+from agl_streams.parts import Child, how_it_ended, stop_children
+
+T = TypeVar("T")
 
 LOCALHOST: Final = "127.0.0.1"
 CONCURRENCY: Final = 4  # rollouts at a time per runner: while one waits for the model, another thinks
-READY_WITHIN_S: Final = 60.0  # starting five Python processes on two busy cores takes some seconds
+READY_WITHIN_S: Final = 60.0  # starting seven Python processes on two busy cores takes some seconds
 LOOK_AGAIN_S: Final = 0.02
+DRAIN_S: Final = 2.0  # a rollout of the demo takes some 50 ms; without the other parts it ends never
+LONGEST_STOP_S: Final = 5.0  # more than draining and the policy server's goodbye to its clients
+NEWS_WITHIN_S: Final = 0.5  # a failure and the death that caused it are heard of in any order
 TAIL_LINES: Final = 15
+COMPLAINT_LINES: Final = 3  # of each process, when it is not known whose fault it is
 
 POLICY_SERVER: Final = "agl_streams.demo.policy_server:run"
 AGENT: Final = "agl_streams.demo.agent:solve"
+COMPLAINTS: Final = ("warning", "error", "critical")
 
 
 class PartDied(AglError):
-    """A process of the demo ended that should not have."""
+    """A process of the demo ended that should not have.
+
+    Attributes:
+        name: of the process.
+    """
+
+    def __init__(self, name: str, what: str) -> None:
+        super().__init__(f"{name} {what}")
+        self.name = name
 
 
 class Stage:
     """Starts the processes, watches them, and ends them.
 
+    An error that leaves the context carries what the logs say to it as a note: they are gone when the demo is over.
+
     Attributes:
-        runners: the runner processes by worker id.
+        processes: all of them by name.
+        runners: names of the runners; they are worker ids as well.
         policy_url, proxy_url: where they listen, once started.
     """
 
-    def __init__(self, options: DemoOptions, settings: Settings, folder: Path) -> None:
+    def __init__(
+        self, options: DemoOptions, settings: Settings, folder: Path, on_ready: Callable[[str], None] | None = None
+    ) -> None:
+        """
+        Args:
+            folder: for the logs.
+            on_ready: called with the name of each process that is ready.
+        """
         self._options = options
         self._settings = settings.model_copy(update={"log_format": "json", "log_level": "INFO"})
         self._folder = folder
-        self._children: list[tuple[Child, SpawnProcess]] = []
+        self._on_ready = on_ready
+        self._children: dict[str, Child] = {}
         self._expected: set[str] = set()
         self._death: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self.runners: dict[str, SpawnProcess] = {}
+        self.processes: dict[str, SpawnProcess] = {}
+        self.runners = [f"runner-{number}" for number in range(1, options.runners + 1)]
         self.policy_url = ""
         self.proxy_url = ""
 
     async def __aenter__(self) -> Self:
         try:
             await self._start_all()
-        except BaseException:
-            self._stop_all()
+        except BaseException as error:
+            self._stop_all(error)
             raise
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        self._stop_all()
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop_all(error)
 
-    async def alive(self, work: asyncio.Task[Any]) -> None:
-        """Wait for ``work``, or for the first process that dies.
+    async def while_alive(self, work: Coroutine[Any, Any, T]) -> T:
+        """What ``work`` gives; it is cancelled when a process dies, or when this call is.
 
         Raises:
-            PartDied: with the end of its log.
+            PartDied: a process has died.
         """
-        await asyncio.wait({work, self._death}, return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
-            work.cancel()
-            with suppress(asyncio.CancelledError):
-                await work
-            raise self._died(self._death.result())
-        work.result()
+        task = asyncio.create_task(work)
+        try:
+            await asyncio.wait({task, self._death}, return_when=asyncio.FIRST_COMPLETED)
+            if task.done() and task.exception() is not None:
+                await asyncio.wait({self._death}, timeout=NEWS_WITHIN_S)
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+        failure = None if task.cancelled() else task.exception()
+        if self._death.done():
+            raise self._died(self._death.result()) from failure
+        return task.result()
 
     def expect_death(self, name: str) -> None:
         """The process of this name is about to be killed on purpose."""
         self._expected.add(name)
 
     async def _start_all(self) -> None:
-        aggregator = self._start("aggregate", "aggregate", {})
-        policy = self._start("policy", POLICY_SERVER, {"port": 0, "seed": self._options.seed})
-        runners = [f"runner-{number}" for number in range(1, self._options.runners + 1)]
-        self.policy_url = _url(await self._ready(policy, "policy_server_listening"))
-        arguments = {"upstream": self.policy_url, "host": LOCALHOST, "port": 0}
-        proxy = self._start("proxy", "proxy", arguments)
-        for name in runners:
-            worker = {"agent": AGENT, "concurrency": CONCURRENCY, "worker_id": name}
-            self.runners[name] = self._start(name, "worker", worker)
-        self.proxy_url = _url(await self._ready(proxy, "proxy_listening"))
-        await self._ready(aggregator, "aggregator_started")
-        for name in runners:
-            await self._ready(self.runners[name], "runner_started")
+        # The proxy needs the policy server's address, so that one comes first; runners take longest.
+        self._start("policy", POLICY_SERVER, {"port": 0, "seed": self._options.seed})
+        for name in self.runners:
+            arguments = {"agent": AGENT, "concurrency": CONCURRENCY, "worker_id": name, "drain_seconds": DRAIN_S}
+            self._start(name, "worker", arguments)
+        self._start("aggregate", "aggregate", {})
+        self.policy_url = _url(await self._ready("policy", "policy_server_listening"))
+        self._start("proxy", "proxy", {"upstream": self.policy_url, "host": LOCALHOST, "port": 0})
+        await self._ready("aggregate", "aggregator_started")
+        for name in self.runners:
+            await self._ready(name, "runner_started")
+        self.proxy_url = _url(await self._ready("proxy", "proxy_listening"))
 
-    def _start(self, name: str, target: str, arguments: dict[str, Any]) -> SpawnProcess:
+    def _start(self, name: str, target: str, arguments: dict[str, Any]) -> None:
         child = Child(
-            name=name, target=target, settings=self._settings, arguments=arguments, log=self._folder / f"{name}.log"
+            name=name,
+            target=target,
+            settings=self._settings,
+            arguments=arguments,
+            log=self._folder / f"{name}.log",
+            longest_stop_s=LONGEST_STOP_S,
         )
         process = child.start()
-        self._children.append((child, process))
+        self._children[name] = child
+        self.processes[name] = process
         loop = asyncio.get_running_loop()
 
         def ended() -> None:
@@ -107,21 +148,48 @@ class Stage:
                 self._death.set_result(name)
 
         loop.add_reader(process.sentinel, ended)
-        return process
 
-    async def _ready(self, process: SpawnProcess, event: str) -> dict[str, Any]:
+    async def _ready(self, name: str, event: str) -> dict[str, Any]:
         """Wait until a process has logged an event; returns it."""
         deadline = clock.monotonic_s() + READY_WITHIN_S
         while True:
-            for record in self._records(process.name):
+            for record in self._records(name):
                 if record.get("event") == event:
+                    if self._on_ready:
+                        self._on_ready(name)
                     return record
             if self._death.done():
                 raise self._died(self._death.result())
             if clock.monotonic_s() > deadline:
-                tail = self._tail(process.name)
-                raise PartDied(f"{process.name} was not ready after {READY_WITHIN_S:.0f} s:\n{tail}")
+                raise PartDied(name, f"was not ready after {READY_WITHIN_S:.0f} s")
             await clock.sleep_s(LOOK_AGAIN_S)
+
+    def _died(self, name: str) -> PartDied:
+        process = self.processes[name]
+        process.join()
+        return PartDied(name, f"{how_it_ended(process)} in the middle of the demo")
+
+    def _stop_all(self, error: BaseException | None) -> None:
+        """Stop who takes work first, then who serves it; tell ``error`` what the logs say."""
+        loop = asyncio.get_running_loop()
+        for process in self.processes.values():
+            loop.remove_reader(process.sentinel)
+        runners = [name for name in self.runners if name in self.processes]
+        for names in (runners, self.processes.keys() - runners):
+            stop_children((self._children[name], self.processes[name]) for name in names)
+        if isinstance(error, PartDied):
+            error.add_note(self._tail(error.name))
+        elif isinstance(error, AglError):
+            for name in filter(self._complaints, self.processes):
+                error.add_note("\n".join([f"{name} complained:", *self._complaints(name)]))
+
+    def _tail(self, name: str) -> str:
+        lines = self._log(name).splitlines()[-TAIL_LINES:]
+        return "\n".join([f"the log of {name} ends:" if lines else f"the log of {name} is empty", *lines])
+
+    def _complaints(self, name: str) -> list[str]:
+        records = [record for record in self._records(name) if record.get("level") in COMPLAINTS]
+        return [orjson.dumps(record).decode() for record in records[-COMPLAINT_LINES:]]
 
     def _records(self, name: str) -> list[dict[str, Any]]:
         records: list[dict[str, Any]] = []
@@ -135,22 +203,6 @@ class Stage:
     def _log(self, name: str) -> str:
         path = self._folder / f"{name}.log"
         return path.read_text(errors="replace") if path.exists() else ""
-
-    def _tail(self, name: str) -> str:
-        return "\n".join(self._log(name).splitlines()[-TAIL_LINES:])
-
-    def _died(self, name: str) -> PartDied:
-        (process,) = [process for _, process in self._children if process.name == name]
-        process.join()
-        return PartDied(f"{name} ended with status {process.exitcode} in the middle of the demo:\n{self._tail(name)}")
-
-    def _stop_all(self) -> None:
-        loop = asyncio.get_running_loop()
-        for _, process in self._children:
-            loop.remove_reader(process.sentinel)
-        # In the order of the flow: who takes work first, who serves it after.
-        for child, process in reversed(self._children):
-            child.stop(process)
 
 
 def _url(record: dict[str, Any]) -> str:

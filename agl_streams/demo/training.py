@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -40,12 +40,12 @@ class Progress:
     Attributes:
         rewards: mean reward of each batch.
         rollout_ids: every rollout enqueued.
-        left_out: model calls that gave no triplet, by reason.
+        triplets: model calls that the learner has learned from.
     """
 
     rewards: list[float] = field(default_factory=list[float])
     rollout_ids: list[str] = field(default_factory=list[str])
-    left_out: Counter[str] = field(default_factory=Counter[str])
+    triplets: int = 0
 
 
 class Training:
@@ -60,11 +60,11 @@ class Training:
         self.learner = Learner(Policy.initial(Tokenizer.load(), options.seed))
         self.progress = Progress()
 
-    async def steps(self) -> AsyncIterator[Step]:
+    async def steps(self) -> AsyncGenerator[Step]:
         """Train; yields after each step.
 
         Raises:
-            TrainingFailed: a batch was not finished in time, or a rollout failed.
+            TrainingFailed: a batch was not finished in time, a rollout failed, or the policy server is out of reach.
             Conflict, InvalidRequest: the policy server refused the weights.
         """
         order = self._order()
@@ -113,22 +113,24 @@ class Training:
             raise TrainingFailed(f"{len(missing)} rollouts were not finished in {BATCH_WITHIN_S:.0f} s: {missing[:5]}")
         failed = [rollout.rollout_id for rollout in finished if rollout.status != "succeeded"]
         if failed:
-            raise TrainingFailed(f"{len(failed)} rollouts failed, the first of them {failed[0]}; see the runners' logs")
+            raise TrainingFailed(f"{len(failed)} of {len(finished)} rollouts failed, the first of them {failed[0]}")
 
     async def _episodes(self, rollout_ids: list[str]) -> dict[str, Episode]:
         """The model calls of each rollout's newest attempt."""
+        spans = await asyncio.gather(*(self._store.query_spans(one, "latest") for one in rollout_ids))
         adapter = TripletAdapter(reward_match="final")
-        episodes: dict[str, Episode] = {}
-        for rollout_id in rollout_ids:
-            batch = adapter.adapt(await self._store.query_spans(rollout_id, "latest"))
-            self.progress.left_out += batch.left_out
-            episodes[rollout_id] = batch.triplets
-        return episodes
+        episodes = [adapter.adapt(of_rollout).triplets for of_rollout in spans]
+        self.progress.triplets += sum(map(len, episodes))
+        return dict(zip(rollout_ids, episodes, strict=True))
 
     async def _publish(self, session: aiohttp.ClientSession) -> None:
         """Hand the newest weights to the policy server, then announce the version to the agents."""
         policy = self.learner.policy
-        await push_policy(session, self._policy_url, policy)
+        try:
+            await push_policy(session, self._policy_url, policy)
+        except aiohttp.ClientError as error:
+            message = f"the policy server took version {policy.version} not: {type(error).__name__}: {error}"
+            raise TrainingFailed(message) from error
         await self._store.update_resources(
             RESOURCES_ID,
             {

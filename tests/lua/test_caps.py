@@ -28,7 +28,8 @@ from tests.support.spans import model_call, reward
 
 pytestmark = pytest.mark.leaves_pending  # entries handed over and never begun are what some of the caps are about
 
-SLOW_US = 20_000  # ten times what a function may take: a machine that is busy with something else must not fail this
+SLOW_US = 20_000  # ten times what a function may take on an idle machine
+TRIES = 5  # a machine that is busy with something else takes the server off its core now and then
 LEASE_US = "30000000"
 KIB = 1024
 Full = Callable[[StreamStore], Awaitable[Any]]
@@ -160,19 +161,24 @@ async def _enqueue_and_claim(store: StreamStore) -> None:
     assert len(await claim(store, CLAIM_LIMIT)) == CLAIM_LIMIT
 
 
+@pytest.mark.parametrize("name", FULL)
 @pytest.mark.parametrize("binary", ALL_BINARIES)
 async def test_each_function_at_its_cap_stays_out_of_the_slow_log(
-    servers: Servers, settings: Settings, binary: str
+    servers: Servers, settings: Settings, binary: str, name: str
 ) -> None:
-    """The server's own measure of each call is far below what anybody would notice."""
+    """The server's own measure of a full call is far below what anybody would notice, in the best of a few tries."""
     server = servers.start(binary, {"slowlog-log-slower-than": str(SLOW_US)})
-    for number, fill in enumerate(FULL.values()):
-        mine = settings.model_copy(update={"namespace": f"caps-{number}"})
-        async with await StreamStore.connect(server.url, settings=mine) as store:
-            await fill(store)
+    slow: list[Any] = []
+    for _ in range(TRIES):
+        async with await StreamStore.connect(server.url, settings=settings) as store:
+            await FULL[name](store)
+        logged = [entry[2:4] for entry in cast("list[Any]", server.execute("SLOWLOG", "GET", 100))]
+        slow = [(usec, arguments[1]) for usec, arguments in logged if arguments[0].startswith(b"FCALL")]
+        if not slow:
+            return
         server.execute("FLUSHALL")
-    slow = [entry[2:4] for entry in cast("list[Any]", server.execute("SLOWLOG", "GET", 100))]
-    assert [(usec, arguments[:2]) for usec, arguments in slow if arguments[0].startswith(b"FCALL")] == []
+        server.execute("SLOWLOG", "RESET")
+    pytest.fail(f"{name} was slow every time, at last (in microseconds): {slow}")
 
 
 def encoding(store: StreamStore, name: str) -> tuple[str, ...]:

@@ -60,7 +60,7 @@ async def test_every_shard_is_rebuilt(settings: Settings, redis_url: str) -> Non
         for attempted in await source.dequeue_many_rollouts(limit=8, worker_id="w", lease_seconds=30.0):
             ids: dict[str, Any] = {"rollout_id": attempted.rollout_id, "attempt_id": attempted.attempt.attempt_id}
             await source.add_span(model_call(1, **ids))
-            await source.update_attempt(*ids.values(), "succeeded")
+            await source.update_attempt(ids["rollout_id"], ids["attempt_id"], "succeeded")
         await source.settle()
         await rebuild(source, target)
     contents = [durable_content(redis_url, one.settings.namespace) for one in (source, target)]

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
-import signal
-import threading
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing.connection import wait
 from typing import Any, Final
 
 import structlog
 
-from agl_streams import clock
 from agl_streams.agent import Agent
 from agl_streams.config import Settings
+from agl_streams.parts import follow_parent
 from agl_streams.process import run_until_stopped
 from agl_streams.store import StreamStore
 from agl_streams.telemetry import configure_logging
@@ -70,7 +66,7 @@ def run_child(plan: RunnerPlan) -> None:
     # Ctrl-C in a terminal goes to the whole group; only the supervisor is to hear it, and to pass it on once.
     os.setpgrp()
     configure_logging(plan.settings)
-    threading.Thread(target=_follow_parent, args=(plan.longest_stop_s,), name="parent", daemon=True).start()
+    follow_parent(plan.longest_stop_s)
     run_runner(plan)
 
 
@@ -86,18 +82,3 @@ async def _run(plan: RunnerPlan, agent: Agent[..., Any], stop: asyncio.Event) ->
             drain_seconds=plan.drain_seconds,
         )
         await runner.run(stop)
-
-
-def _follow_parent(longest_stop_s: float) -> None:
-    """End this process when the supervisor has died: gracefully, and by force if an agent blocks the event loop.
-
-    The sentinel is the end of a pipe that only the parent holds; it is ready when the parent is gone, however it went.
-    """
-    parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-    wait([parent.sentinel])
-    _log.warning("supervisor_died", pid=parent.pid)
-    os.kill(os.getpid(), signal.SIGTERM)
-    clock.block_s(longest_stop_s)
-    os.kill(os.getpid(), signal.SIGKILL)

@@ -97,11 +97,13 @@ class EventHub:
     Attributes:
         closing: no more events come; tails end.
         tails: how many there are.
+        published: how many events have gone into the ring, which is the number of the newest.
     """
 
     def __init__(self, connection: RedisConnection, streams: Sequence[str]) -> None:
         self.closing = False
         self.tails = 0
+        self.published = 0
         self._connection = connection
         self._streams = streams
         self._followers = [
@@ -110,7 +112,6 @@ class EventHub:
         self._any_rollout: set[Tail] = set()
         self._by_rollout: defaultdict[str, set[Tail]] = defaultdict(set)
         self._ring: deque[Placed] = deque(maxlen=RING)
-        self._count = 0  # events that ever went into the ring, which is the number of the newest
         self._cursor = Cursor.beginning(len(streams))
         self._collected: list[tuple[int, int, Event]] = []
         self._changing = asyncio.Lock()
@@ -153,13 +154,13 @@ class EventHub:
             FellBehind: some of it is gone; ``tail.cursor`` is where to resume.
         """
         tail.woken.clear()
-        first, oldest = tail.pending, self._count - len(self._ring) + 1
+        first, oldest = tail.pending, self.published - len(self._ring) + 1
         if first is not None and first < oldest:
             raise FellBehind
         tail.pending, tail.cursor = None, self._cursor
         if first is None:
             return []
-        recent = (self._ring[number - oldest] for number in range(first, self._count + 1))
+        recent = (self._ring[number - oldest] for number in range(first, self.published + 1))
         return [placed for placed in recent if tail.wanted.admits(placed.event)]
 
     async def catch_up(self, tail: Tail, after: Cursor) -> AsyncGenerator[list[Placed], None]:
@@ -218,7 +219,7 @@ class EventHub:
     def _publish(self, shard: int, event: Event) -> None:
         self._cursor = self._cursor.moved(shard, event.id)
         self._ring.append(Placed(shard, event, self._cursor))
-        self._count += 1
+        self.published += 1
         for tail in chain(self._any_rollout, self._by_rollout.get(event.fields.get("rollout", ""), ())):
             if tail.wanted.admits(event):
-                tail.offer(self._count)
+                tail.offer(self.published)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -46,10 +47,7 @@ class Api:
 
     async def get(self, path: str, *, headers: Mapping[str, str] | None = None, **query: Any) -> Reply:
         """GET under ``/v1/agl``; a path that begins with a slash is taken as it is."""
-        pairs: list[tuple[str, Any]] = []
-        for name, value in query.items():
-            pairs += [(name, one) for one in (cast("list[Any]", value) if isinstance(value, list) else [value])]
-        return await self.send("GET", path, params=pairs, headers=headers)
+        return await self.send("GET", path, params=pairs(query), headers=headers)
 
     async def post(self, path: str, body: Any = None, *, headers: Mapping[str, str] | None = None) -> Reply:
         """POST a JSON body, or none when it is None."""
@@ -60,7 +58,7 @@ class Api:
     async def raw(
         self,
         path: str,
-        body: bytes,
+        body: bytes | io.BytesIO,
         content_type: str = "application/json",
         *,
         headers: Mapping[str, str] | None = None,
@@ -74,6 +72,54 @@ class Api:
         async with self.session.request(method, url, allow_redirects=False, **options) as response:
             headers = {name.lower(): value for name, value in response.headers.items()}
             return Reply(response.status, await response.read(), headers)
+
+
+def pairs(query: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Query parameters; a list gives its name several times."""
+    found: list[tuple[str, Any]] = []
+    for name, value in query.items():
+        found += [(name, one) for one in (cast("list[Any]", value) if isinstance(value, list) else [value])]
+    return found
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One server-sent event.
+
+    Attributes:
+        name: None for one of the log.
+        data: None for a sign of life.
+    """
+
+    id: str
+    name: str | None
+    data: Any
+
+    @property
+    def rollout_id(self) -> str:
+        """Of an event of the log."""
+        return self.data["fields"]["rollout"]
+
+
+async def sent_events(response: aiohttp.ClientResponse) -> AsyncGenerator[Sent]:
+    """The server-sent events of an answer, signs of life included, as they come."""
+    assert response.status == 200
+    assert response.headers["content-type"] == "text/event-stream"
+    while block := await response.content.readuntil(b"\n\n"):
+        lines = [line.partition(": ") for line in block.decode().splitlines()]
+        fields = {name: value for name, _, value in lines if name}
+        yield Sent(fields["id"], fields.get("event"), json.loads(fields["data"]) if "data" in fields else None)
+
+
+async def next_events(stream: AsyncGenerator[Sent], count: int) -> list[Sent]:
+    """The next events that say something."""
+    found: list[Sent] = []
+    async for sent in stream:
+        if sent.data is not None:
+            found.append(sent)
+        if len(found) == count:
+            break
+    return found
 
 
 def span_json(attempted: AttemptedRollout, **changes: Any) -> dict[str, Any]:

@@ -126,7 +126,7 @@ async def test_runners_are_restarted_and_never_orphaned(
     assert after["worker-2"] == before["worker-2"]
     supervisor.kill()
     await until(lambda: not any(map(is_alive, after.values())), what="both runners to end")
-    supervisor.printed("supervisor_died")
+    supervisor.printed("parent_died")
 
 
 HANGING = """

@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Final
 
-import pydantic
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionMessageParam
 
 from agl_streams.agent import rollout
+from agl_streams.demo.assignment import Assignment
 from agl_streams.demo.policy import call_seed
 from agl_streams.demo.problems import Problem
 from agl_streams.demo.prompts import SYSTEM_PROMPT, first_message, next_message
@@ -24,28 +24,6 @@ FIRST_STEP_WEIGHT: Final = 0.5
 """Share of the reward that the first step earns; the others share the rest. The answer needs all of them, and an
 untrained model finds it once in sixteen tries: too seldom to be the only reward."""
 MAX_ANSWER_TOKENS: Final = 8  # a tool's name and the end are two
-
-
-class Assignment(pydantic.BaseModel):
-    """The input of a rollout.
-
-    Attributes:
-        problem: what is to be solved.
-        task: names this try at it; with the seed it decides what the model samples.
-        seed: of the run.
-        stream: whether the agent reads the model's answers as streams.
-    """
-
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
-
-    problem: Problem
-    task: str
-    seed: int
-    stream: bool = True
-
-    def as_input(self) -> dict[str, Any]:
-        """The assignment as the JSON that a rollout is enqueued with."""
-        return self.model_dump(mode="json")
 
 
 @rollout

@@ -9,10 +9,10 @@ from types import TracebackType
 from typing import Any, Final, Self, cast
 
 from matplotlib.figure import Figure
+from rich.box import SIMPLE
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
-from rich.padding import Padding
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -114,15 +114,16 @@ class Screen:
 
     def killed(self, killing: Killing, lease_s: float) -> None:
         """A runner was killed on purpose."""
-        held = len(killing.rollout_ids)
-        self._kill_note = f"{killing.worker_id} killed while it held {held} rollouts; its lease lasts {lease_s:g} s"
+        count = len(killing.rollout_ids)
+        held = f"{count} rollout{'s' if count > 1 else ''}"
+        self._kill_note = f"{killing.worker_id} was killed while it held {held}; leases last {lease_s:g} s"
         self._line(self._kill_note)
 
     def close(self, summary: Summary, broken: Sequence[str]) -> None:
         """The closing tables; promises that were broken go to standard error."""
         self._console.print(_numbers(summary))
         if summary.recoveries:
-            self._console.print(_recovered(summary.recoveries))
+            self._console.print(_recoveries(summary.recoveries))
         for line in broken:
             self._errors.print(f"[bold red]broken promise:[/] {escape(line)}")
 
@@ -146,13 +147,11 @@ class Screen:
 
 
 def _numbers(summary: Summary) -> RenderableType:
-    table = Table(show_header=False, title="what the store says", title_justify="left")
+    table = Table(show_header=False, title="what the store says", title_justify="left", box=SIMPLE)
     table.add_column()
     table.add_column(justify="right")
-    total = summary.complete_captures + summary.incomplete_captures
-    complete = f"{summary.complete_captures:,} of {total:,}" + (
-        f" ({summary.complete_captures / total:.0%})" if total else ""
-    )
+    captures = summary.complete_captures + summary.incomplete_captures
+    share = f" ({summary.complete_captures / captures:.0%})" if captures else ""
     rows = {
         "mean reward, first batch": f"{summary.first_reward:.2f}",
         "mean reward, last batch": f"{summary.last_reward:.2f}",
@@ -161,7 +160,7 @@ def _numbers(summary: Summary) -> RenderableType:
         "spans": f"{summary.spans:,}",
         "model calls": f"{summary.model_calls:,}",
         "tokens": f"{summary.tokens:,}",
-        "complete captures": complete,
+        "complete captures": f"{summary.complete_captures:,} of {captures:,}{share}",
         "retries": f"{summary.retries:,}",
         "lost": f"{summary.lost:,}",
         "doubled": f"{summary.doubled:,}",
@@ -175,15 +174,15 @@ def _numbers(summary: Summary) -> RenderableType:
     return table
 
 
-def _recovered(recoveries: Iterable[Recovery]) -> RenderableType:
-    table = Table(title="what the killed runner held", title_justify="left")
-    for heading in ("rollout", "attempt 1", "ended", "attempt 2", "ended"):
-        table.add_column(heading)
+def _recoveries(recoveries: Iterable[Recovery]) -> RenderableType:
+    table = Table(title="what the killed runner held", title_justify="left", box=SIMPLE)
+    for heading in ("rollout", "lost by", "as", "repeated by", "after", "and"):
+        table.add_column(heading, overflow="fold")
     for recovery in recoveries:
         lost, retried = recovery.lost, recovery.retried
-        again = (f"{retried.worker_id} after {recovery.after_s:.1f} s", retried.status) if retried else ("", "")
-        table.add_row(lost.rollout_id, lost.worker_id, f"{lost.status} ({recovery.reason})", *again)
-    return Padding(table, (1, 0, 0, 0))
+        again = (retried.worker_id, f"{recovery.after_s:.1f} s", retried.status) if retried else ("nobody", "", "")
+        table.add_row(lost.rollout_id, lost.worker_id, f"{lost.status}: {recovery.reason}", *again)
+    return table
 
 
 def check_picture(picture: Path) -> None:

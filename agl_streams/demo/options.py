@@ -37,7 +37,7 @@ class DemoOptions:
     kill_a_runner: bool = False
     json_output: bool = False
     picture: Path = Path("agl-streams-demo.png")
-    batches: int = 28
+    batches: int = 20
     batch_size: int = 64
 
     def __post_init__(self) -> None:

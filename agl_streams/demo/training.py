@@ -11,7 +11,7 @@ import aiohttp
 import numpy as np
 
 from agl_streams.adapters import TripletAdapter
-from agl_streams.demo.agent import Assignment
+from agl_streams.demo.assignment import Assignment
 from agl_streams.demo.learner import Episode, Learner, Step
 from agl_streams.demo.options import DemoOptions
 from agl_streams.demo.policy import Policy

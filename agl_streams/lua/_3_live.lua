@@ -7,11 +7,11 @@ function L.member(rollout_id, attempt_id)
 end
 
 -- When the lease of an attempt runs out, in microseconds, or nil. A span renews it by being a heartbeat, so that storing
--- one costs no further write. A heartbeat time that a user set in the future proves nothing.
+-- one costs no further write. A heartbeat time that a user set in the future proves nothing: it would be a lease for ever.
 function L.lease_until(ctx, rollout, attempt)
   local renewed = tonumber(redis.call('HGET', ctx.prefix .. 'live:leases', L.member(rollout.id, attempt.id)) or '')
-  if attempt.lease and attempt.heartbeat then
-    local seen = math.min(tonumber(attempt.heartbeat), ctx.now)
+  local seen = tonumber(attempt.heartbeat or '')
+  if attempt.lease and seen and seen <= ctx.now then
     renewed = math.max(renewed or 0, seen + tonumber(attempt.lease))
   end
   return renewed

@@ -46,9 +46,7 @@ function C.append_spans(keys, args)
     local rollout, attempt = S.rollout(ctx, args[2]), S.attempt(ctx, args[2], args[3])
     C.wake(ctx, rollout, attempt)
     attempt.heartbeat = ctx.time
-    if L.watched(rollout, attempt) then
-      L.arm(ctx, rollout, attempt)
-    end
+    L.settle(ctx, rollout, attempt)
   end
   U.emit(ctx, 'spans', fields, payloads)
   return reply

@@ -164,6 +164,7 @@ class Model:
             self._happened()
             if lifecycle.attempt_status_after_span(attempt.status) != attempt.status:
                 self._wake(attempt)
+                self._look_after(attempt)
             attempt.heartbeat = max(attempt.heartbeat or 0, self.now)
         return stored
 
@@ -325,8 +326,8 @@ class Model:
 
     def _lease_end(self, attempt: ModelAttempt) -> int | None:
         by_heartbeat = None
-        if attempt.lease is not None and attempt.heartbeat is not None:
-            by_heartbeat = min(attempt.heartbeat, self.now) + attempt.lease
+        if attempt.lease is not None and attempt.heartbeat is not None and attempt.heartbeat <= self.now:
+            by_heartbeat = attempt.heartbeat + attempt.lease
         ends = [end for end in (attempt.lease_until, by_heartbeat) if end is not None]
         return max(ends, default=None)
 

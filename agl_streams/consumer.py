@@ -166,7 +166,13 @@ class RolloutConsumer:
 
 
 def _entries(reply: Any) -> list[Entry]:
-    """The entries of an XREADGROUP reply of one stream. Ones deleted meanwhile have no fields and are left out."""
-    if not reply:
-        return []
-    return [(entry.decode(), fields[fields.index(b"rollout") + 1].decode()) for entry, fields in reply[0][1] if fields]
+    """The entries of an XREADGROUP reply of one stream. Ones deleted meanwhile have no fields and are left out.
+
+    One that somebody else wrote, without a rollout, is void like any that no rollout waits for: begin drops it.
+    """
+    return [(entry.decode(), _rollout_of(fields)) for entry, fields in reply[0][1] if fields] if reply else []
+
+
+def _rollout_of(fields: list[bytes]) -> str:
+    pairs = dict(zip(fields[::2], fields[1::2], strict=True))
+    return pairs.get(b"rollout", b"").decode(errors="replace")

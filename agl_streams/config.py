@@ -124,7 +124,6 @@ class Settings(BaseSettings):
     server_port: Port = 4747
     proxy_host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
     proxy_port: Port = 4750
-    aggregate_metrics_port: Port = 4751
     upstream: HttpUrl | None = None
     """The inference server that the proxy forwards to."""
     capture: Literal["required", "best_effort"] = "required"
@@ -132,9 +131,6 @@ class Settings(BaseSettings):
 
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)] = "INFO"
     log_format: Literal["console", "json"] = "console"
-    emitter_debug: bool | None = None
-    """Log each emitted span. None: on when the log level is DEBUG (as Agent-lightning does)."""
-    current_role: Literal["algorithm", "runner", "both"] = "both"
 
     @model_validator(mode="after")
     def _limits_fit(self) -> Self:

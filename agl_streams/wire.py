@@ -266,7 +266,8 @@ def translate(error: BaseException, public: str) -> errors.AglError:
         return errors.CommandFailed(code, text)
     if isinstance(error, redis_errors.TimeoutError | TimeoutError):
         return errors.StoreUnavailable(f"{public} did not answer in time: {text or 'the command timed out'}")
-    return errors.StoreUnavailable(f"cannot reach {public}: {text}. Is the server running, and AGL_REDIS_URL right?")
+    cause = text.rstrip(".")
+    return errors.StoreUnavailable(f"cannot reach {public}: {cause}. Is the server running, and AGL_REDIS_URL right?")
 
 
 def _authentication_advice(code: str, text: str, public: str) -> str:

@@ -89,8 +89,8 @@ class StoreBase:
     def __reduce__(self) -> Any:
         # A store belongs to a process and a loop; what can travel is how to make one.
         raise ConfigError(
-            f"a StreamStore cannot be pickled: it holds sockets of this process. Pickle its url (of {self.connection.public_url}) and "
-            "settings, and call StreamStore.connect(url, settings=settings) in the other process"
+            f"a StreamStore (of {self.connection.public_url}) cannot be pickled: it holds sockets of this process. "
+            "Pickle its url and settings, and call StreamStore.connect(url, settings=settings) in the other process"
         )
 
     def functions(self, shard: int) -> ShardFunctions:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from agl_streams import bodies
 from agl_streams.errors import Changed, InvalidRequest, NotFound
+from agl_streams.functions import ShardFunctions
 from agl_streams.models import UNSET, Attempt, Rollout, RolloutConfig, RolloutMode, Unset
 from agl_streams.projections import ATTEMPT, ROLLOUT, View, decode_attempt, decode_rollout
 from agl_streams.store import requests
@@ -15,6 +17,7 @@ from agl_streams.store.work import bare
 from agl_streams.values import check_resources_id, shown
 
 REASON_LIMIT: Final = 512  # characters: a reason is one line for an operator, the exception span has the rest
+RENEW_LIMIT: Final = 200  # leases in one call: 2 ms of the server's time at most
 BODY_TRIES: Final = 100  # a body changed that often between reading and writing means that its callers fight
 
 
@@ -132,6 +135,24 @@ class ReportsMixin(StoreBase):
         functions = self.functions_of(requests.known_form(rollout_id))
         return (await functions.renew([(rollout_id, requests.known_form(attempt_id))], lease))[0]
 
+    async def renew_attempts(
+        self, attempts: Sequence[tuple[str, str]], *, lease_seconds: float | None = None
+    ) -> list[str]:
+        """Extend the leases of many (rollout, attempt) pairs, one call per shard and two hundred.
+
+        Returns:
+            For each pair in order what `renew_attempt` returns.
+        """
+        lease = self._lease_us if lease_seconds is None else self._lease(lease_seconds)
+        outcomes = ["not_found_attempt"] * len(attempts)
+        for functions in self._functions:
+            mine = [at for at, pair in enumerate(attempts) if _is_mine(self, functions, pair)]
+            for first in range(0, len(mine), RENEW_LIMIT):
+                batch = mine[first : first + RENEW_LIMIT]
+                for at, word in zip(batch, await functions.renew([attempts[at] for at in batch], lease), strict=True):
+                    outcomes[at] = word
+        return outcomes
+
     async def _functions_update_attempt(
         self, rollout_id: str, attempt_id: str, arguments: dict[str, str], body: bytes
     ) -> View:
@@ -174,6 +195,11 @@ class ReportsMixin(StoreBase):
 
 
 NO_BODY: Final = "0"
+
+
+def _is_mine(store: StoreBase, functions: ShardFunctions, pair: tuple[str, str]) -> bool:
+    """Whether an attempt would be in a shard; one whose ids have another form is in none."""
+    return all(map(requests.is_known_form, pair)) and store.functions_of(pair[0]) is functions
 
 
 def _version(names: tuple[str, ...], view: View) -> str:

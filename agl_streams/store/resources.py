@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from agl_streams import bodies
 from agl_streams.keys import escape, unescape
-from agl_streams.models import NamedResources, ResourcesUpdate
+from agl_streams.models import NamedResources, Resource, ResourcesUpdate
 from agl_streams.projections import US_PER_S, View
 from agl_streams.store.base import StoreBase
 from agl_streams.store.repeats import RequestKey
@@ -20,7 +21,9 @@ _RESOURCES: TypeAdapter[Any] = TypeAdapter(NamedResources)
 class ResourcesMixin(StoreBase):
     """What rollouts run against. Resources live in shard 0."""
 
-    async def add_resources(self, resources: NamedResources, *, request_key: str | None = None) -> ResourcesUpdate:
+    async def add_resources(
+        self, resources: Mapping[str, Resource], *, request_key: str | None = None
+    ) -> ResourcesUpdate:
         """Store a new bundle, version 1, which becomes the latest.
 
         Args:
@@ -33,7 +36,7 @@ class ResourcesMixin(StoreBase):
         return await self.update_resources(resources_id, resources, request_key=request_key)
 
     async def update_resources(
-        self, resources_id: str, resources: NamedResources, *, request_key: str | None = None
+        self, resources_id: str, resources: Mapping[str, Resource], *, request_key: str | None = None
     ) -> ResourcesUpdate:
         """Store the next version of a bundle, or the first one; it becomes the latest. Old versions stay.
 

@@ -21,7 +21,7 @@ def test_everything_has_a_default() -> None:
     settings = load_settings()
     assert settings.redis_url is None
     assert (settings.namespace, settings.shards) == ("default", 1)
-    assert (settings.server_port, settings.proxy_port, settings.aggregate_metrics_port) == (4747, 4750, 4751)
+    assert (settings.server_port, settings.proxy_port) == (4747, 4750)
     assert settings.capture == "required"
 
 
@@ -71,8 +71,6 @@ def test_settings_are_frozen() -> None:
         ("AGL_CAPTURE", "maybe", "'required' or 'best_effort'"),
         ("AGL_LOG_LEVEL", "TRACE", "'DEBUG', 'INFO'"),
         ("AGL_LOG_FORMAT", "xml", "'console' or 'json'"),
-        ("AGL_CURRENT_ROLE", "boss", "'algorithm', 'runner' or 'both'"),
-        ("AGL_EMITTER_DEBUG", "perhaps", "valid boolean"),
         ("AGL_NAMESPACE", "a b", "1 to 128 characters"),
         ("AGL_NAMESPACE", "search", "reserved"),
         ("AGL_NAMESPACE", "x" * 129, "1 to 128 characters"),
@@ -183,7 +181,7 @@ def test_a_child_process_loads_equal_settings(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setenv("AGL_CAPTURE", "best_effort")
     monkeypatch.setenv("UNRELATED", "kept")
     settings = load_settings(
-        redis_url="unix:///run/x.sock", namespace="child", lease_seconds=0.3, emitter_debug=False, data_dir=tmp_path
+        redis_url="unix:///run/x.sock", namespace="child", lease_seconds=0.3, data_dir=tmp_path
     ).model_copy(update={"capture": "required"})
     environment = child_environment(settings)
     monkeypatch.undo()

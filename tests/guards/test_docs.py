@@ -16,9 +16,6 @@ from agl_streams.config import ENV_PREFIX, Settings
 from tests.guards.sources import ROOT, Source, all_package_sources, project_files, read
 from tools.events_doc import page
 
-# Settings that nothing reads yet: to document them would promise what they do not do.
-WITHOUT_EFFECT = {"aggregate_metrics_port", "emitter_debug", "current_role"}
-
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (?P<text>.+)$", re.MULTILINE)
 _FENCE = re.compile(r"```\w*\n(?P<body>.*?)```", re.DOTALL)
@@ -150,7 +147,7 @@ def test_the_table_of_settings_is_complete() -> None:
     """Each setting that has an effect is in the table, with its default, and no other is."""
     text = section(read("docs/operations.md").text, "## Settings")
     rows = dict(re.findall(r"^\| `(AGL_\w+)` \| ([^|]*?) ?\|", text, re.MULTILINE))
-    fields = {name: field for name, field in Settings.model_fields.items() if name not in WITHOUT_EFFECT}
+    fields = Settings.model_fields
     assert set(rows) == {ENV_PREFIX + name.upper() for name in fields}
     shown = {
         ENV_PREFIX + name.upper(): field.default for name, field in fields.items() if field.default_factory is None
@@ -160,11 +157,10 @@ def test_the_table_of_settings_is_complete() -> None:
     }
 
 
-def test_settings_without_effect_have_none() -> None:
-    """A setting that a package reads must be documented, so it leaves the list of those without effect."""
+def test_every_setting_has_an_effect() -> None:
+    """Each setting is read by some package: one without effect would promise what it does not do."""
     read_names = {name for source in all_package_sources() for name in re.findall(r"settings\.(\w+)", source.text)}
-    assert {"namespace", "capture"} <= read_names
-    assert read_names & WITHOUT_EFFECT == set()
+    assert set(Settings.model_fields) - read_names == set()
 
 
 def test_every_reason_of_an_incomplete_capture_is_explained() -> None:

@@ -127,9 +127,15 @@ class Screen:
         for line in broken:
             self._errors.print(f"[bold red]broken promise:[/] {escape(line)}")
 
-    def drawn(self, picture: Path) -> None:
-        """The picture has been written."""
+    def left(self, picture: Path, namespace: str | None) -> None:
+        """What the demo leaves behind: a picture, and on a server that is not its own a namespace."""
         self._console.print(f"The reward curve is drawn in {picture}", soft_wrap=True)
+        if namespace:
+            self._console.print(f"The records are in the namespace {namespace}", soft_wrap=True)
+
+    def stopped(self) -> None:
+        """A signal has ended the demo early."""
+        self._errors.print("stopped before its end")
 
     def failed(self, notes: Iterable[str]) -> None:
         """The demo has failed: what there is to tell about it, on standard error."""
@@ -176,12 +182,12 @@ def _numbers(summary: Summary) -> RenderableType:
 
 def _recoveries(recoveries: Iterable[Recovery]) -> RenderableType:
     table = Table(title="what the killed runner held", title_justify="left", box=SIMPLE)
-    for heading in ("rollout", "lost by", "as", "repeated by", "after", "and"):
-        table.add_column(heading, overflow="fold")
+    for heading in ("rollout", "lost by", "because", "repeated by", "after", "which"):
+        table.add_column(heading)
     for recovery in recoveries:
         lost, retried = recovery.lost, recovery.retried
         again = (retried.worker_id, f"{recovery.after_s:.1f} s", retried.status) if retried else ("nobody", "", "")
-        table.add_row(lost.rollout_id, lost.worker_id, f"{lost.status}: {recovery.reason}", *again)
+        table.add_row(lost.rollout_id, lost.worker_id, recovery.reason, *again)
     return table
 
 

@@ -57,10 +57,12 @@ class Outcome:
 
     Attributes:
         rewards: mean reward of each batch.
+        namespace: where its records are.
     """
 
     summary: Summary
     rewards: list[float]
+    namespace: str
 
 
 def main(options: DemoOptions) -> int:
@@ -79,13 +81,14 @@ def main(options: DemoOptions) -> int:
             screen.failed(getattr(error, "__notes__", ()))
             raise
     if outcome is None:
+        screen.stopped()
         return EXIT_STOPPED
     broken = outcome.summary.broken_promises(LEASE_S)
     screen.close(outcome.summary, broken)
     if options.json_output:
         sys.stdout.write(orjson.dumps(outcome.summary.as_json()).decode() + "\n")
     draw(outcome.rewards, options.picture)
-    screen.drawn(options.picture)
+    screen.left(options.picture, outcome.namespace if options.settings.redis_url else None)
     return EXIT_BROKEN if broken else 0
 
 
@@ -156,7 +159,7 @@ async def _train(options: DemoOptions, store: StreamStore, stage: Stage, watcher
     if killing is not None and killing.cancelled():
         raise TrainingFailed("the runner that was to be killed held no rollout in all the batches after that")
     summary = await summarise(store, progress, seconds, killing.result() if killing else None)
-    return Outcome(summary, progress.rewards)
+    return Outcome(summary, progress.rewards, store.settings.namespace)
 
 
 def _tell(watcher: Watcher, killing: asyncio.Task[Killing]) -> None:

@@ -41,7 +41,8 @@ class WorkersMixin(StoreBase):
 def merge_workers(views: list[View]) -> Worker:
     """One worker from its rows in several shards: the newest transition wins, of two times of a kind the later."""
     rows = [decode_worker(view) for view in views]
-    newest = max(rows, key=lambda row: (row.status != "unknown", last_transition(row)))
+    # Of two in the same microsecond the beginning: a dequeue that finds nothing in one shard goes on to the next.
+    newest = max(rows, key=lambda row: (last_transition(row), row.status == "busy"))
     times = ("last_heartbeat_time", "last_dequeue_time", "last_busy_time", "last_idle_time")
     latest = {name: max((getattr(row, name) or 0.0 for row in rows), default=0.0) or None for name in times}
     stats = max(rows, key=lambda row: row.last_heartbeat_time or 0.0).heartbeat_stats

@@ -100,7 +100,7 @@ class ServerApp:
             reader.close()
 
     async def _answer(self, request: Request, reader: BodyReader) -> Answer | Stream:
-        found = self._table.find(request.method, request.path)
+        found = self._table.find(request.method, request.segments)
         if found is None:
             return self._no_route(request)
         route, ids = found
@@ -112,11 +112,10 @@ class ServerApp:
             return fault_of(error, request, self._limit).answer()
 
     def _no_route(self, request: Request) -> Answer:
-        method = self._table.allowed(request.path)
+        method = self._table.allowed(request.segments)
         if method is not None:
             return Fault(405, "Method Not Allowed", [(b"allow", method.encode())]).answer()
-        stripped = request.path.rstrip("/")
-        if stripped != request.path and self._table.allowed(stripped) is not None:
+        if request.segments[-1] == "" and self._table.allowed(request.segments[:-1]) is not None:
             place: bytes = request.scope["raw_path"].rstrip(b"/")
             query: bytes = request.scope["query_string"]
             location = place + b"?" + query if query else place

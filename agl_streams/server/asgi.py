@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
+from urllib.parse import unquote
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -81,15 +82,18 @@ class Request:
     Attributes:
         method: upper case.
         path: percent-decoded.
+        segments: the parts of the path between its slashes, each percent-decoded by itself: an id may hold a slash.
     """
 
-    __slots__ = ("method", "path", "receive", "scope")
+    __slots__ = ("method", "path", "receive", "scope", "segments")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope = scope
         self.receive = receive
         self.method: str = scope["method"]
         self.path: str = scope["path"]
+        raw: str = scope["raw_path"].decode("latin-1")
+        self.segments = raw.split("/") if "%" not in raw else [unquote(part) for part in raw.split("/")]
 
     def header(self, name: bytes) -> bytes | None:
         """The first header of a (lower-case) name."""

@@ -13,6 +13,8 @@ from agl_streams.server.schemas import (
     NextSequence,
     RenewAnswer,
     RenewBody,
+    RenewManyAnswer,
+    RenewManyBody,
     StartAttemptBody,
     UpdateAttemptBody,
 )
@@ -59,6 +61,13 @@ async def renew(call: Call) -> bytes:
     body: RenewBody = call.body
     outcome = await call.store.renew_attempt(*call.ids, lease_seconds=body.lease_seconds)
     return b'{"outcome":"%b"}' % outcome.encode()
+
+
+async def renew_many(call: Call) -> bytes:
+    """Extend the leases of many attempts."""
+    body: RenewManyBody = call.body
+    pairs = [(one.rollout_id, one.attempt_id) for one in body.attempts]
+    return answers.plain({"outcomes": await call.store.renew_attempts(pairs, lease_seconds=body.lease_seconds)})
 
 
 async def admit(call: Call) -> bytes:
@@ -109,6 +118,10 @@ ATTEMPT_EXTRAS: Final = (
         method="POST", path=f"{_ATTEMPT}/renew", handler=renew, tag="attempts",
         summary="Extend the lease of an attempt that is worked on", body=RenewBody, body_required=False,
         answer=RenewAnswer, ours=True,
+    ),
+    Route(
+        method="POST", path="/v1/agl/leases/renew", handler=renew_many, tag="attempts",
+        summary="Extend the leases of many attempts", body=RenewManyBody, answer=RenewManyAnswer, ours=True,
     ),
     Route(
         method="POST", path=f"{_ATTEMPT}/admit", handler=admit, tag="attempts",

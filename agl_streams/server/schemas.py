@@ -24,6 +24,7 @@ Logic: TypeAlias = Literal["and", "or"]
 Order: TypeAlias = Literal["asc", "desc"]
 RolloutStatuses: TypeAlias = Annotated[list[RolloutStatus], Field(fail_fast=True)]
 WorkerStatuses: TypeAlias = Annotated[list[WorkerStatus], Field(fail_fast=True)]
+Outcome: TypeAlias = Literal["renewed", "superseded", "ended", "not_found_attempt"]
 Ids: TypeAlias = Annotated[list[str], Field(fail_fast=True)]
 
 LEASE = Field(
@@ -161,10 +162,17 @@ class NextSequenceBody(BaseModel):
     attempt_id: str
 
 
+class AttemptRef(BaseModel):
+    """One attempt."""
+
+    rollout_id: str
+    attempt_id: str
+
+
 class NextSequencesBody(BaseModel):
     """Whose next span numbers, one for each entry."""
 
-    attempts: Annotated[list[NextSequenceBody], Field(fail_fast=True)]
+    attempts: Annotated[list[AttemptRef], Field(fail_fast=True)]
 
 
 class NextSequence(BaseModel):
@@ -213,10 +221,23 @@ class RenewBody(BaseModel):
     lease_seconds: float | None = None
 
 
+class RenewManyBody(BaseModel):
+    """Whose leases are renewed."""
+
+    attempts: Annotated[list[AttemptRef], Field(fail_fast=True)]
+    lease_seconds: float | None = None
+
+
 class RenewAnswer(BaseModel):
     """What became of the attempt: anything but ``renewed`` means that its agent should stop."""
 
-    outcome: Literal["renewed", "superseded", "ended", "not_found_attempt"]
+    outcome: Outcome
+
+
+class RenewManyAnswer(BaseModel):
+    """What became of each attempt, in the order of the request."""
+
+    outcomes: list[Outcome]
 
 
 class EventsQuery(BaseModel):

@@ -9,7 +9,7 @@ from typing import Final
 import structlog
 
 from agl_streams import clock
-from agl_streams.parts import Child, stop_children
+from agl_streams.parts import Child, how_it_ended, stop_children
 
 FIRST_PAUSE_S: Final = 0.1
 MOST_PAUSE_S: Final = 5.0
@@ -33,7 +33,8 @@ async def keep_running(child: Child, stop: asyncio.Event) -> None:
             return
         lived_s = clock.monotonic_s() - began
         pause_s = FIRST_PAUSE_S if lived_s > STEADY_S else pause_s
-        _log.error("child_died", child=child.name, status=process.exitcode, lived_s=round(lived_s, 1), again_in_s=pause_s)
+        how = how_it_ended(process)
+        _log.error("child_died", child=child.name, how=how, lived_s=round(lived_s, 1), again_in_s=pause_s)
         await _set_within(stop, pause_s)
         pause_s = min(pause_s * 2, MOST_PAUSE_S)
 

@@ -74,13 +74,13 @@ class Table:
                 node = _descend(node, segment)
             node.routes[route.method] = route
 
-    def find(self, method: str, path: str) -> tuple[Route, list[str]] | None:
+    def find(self, method: str, segments: list[str]) -> tuple[Route, list[str]] | None:
         """The route of a request and its path parameters, or None."""
-        return _find(self._root, path.split("/"), 0, method, [])
+        return _find(self._root, segments, 0, method, [])
 
-    def allowed(self, path: str) -> str | None:
+    def allowed(self, segments: list[str]) -> str | None:
         """The method of the first route of a path, or None when there is none at all."""
-        return next((route.method for route in self.routes if _fits(route.path, path)), None)
+        return next((route.method for route in self.routes if _fits(route.path, segments)), None)
 
 
 def _descend(node: _Node, segment: str) -> _Node:
@@ -106,8 +106,8 @@ def _find(node: _Node, segments: list[str], at: int, method: str, found: list[st
     return None
 
 
-def _fits(pattern: str, path: str) -> bool:
-    wanted, given = pattern.split("/"), path.split("/")
+def _fits(pattern: str, given: list[str]) -> bool:
+    wanted = pattern.split("/")
     return len(wanted) == len(given) and all(
         w == g or (w.startswith("{") and g) for w, g in zip(wanted, given, strict=True)
     )

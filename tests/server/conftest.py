@@ -17,14 +17,14 @@ from tests.server.support import Api
 
 
 @contextlib.asynccontextmanager
-async def serving(settings: Settings, *, cors_origins: tuple[str, ...] = ()) -> AsyncGenerator[str]:
+async def serving(settings: Settings, *, port: int = 0, cors_origins: tuple[str, ...] = ()) -> AsyncGenerator[str]:
     """The URL of a server that runs until the block is left."""
-    (listener,) = listen("127.0.0.1", 0, 1)
-    host, port = listener.getsockname()
+    (listener,) = listen("127.0.0.1", port, 1)
+    host, bound = listener.getsockname()
     stop = asyncio.Event()
     task = asyncio.create_task(serve_socket(settings, listener, stop, cors_origins=cors_origins))
     try:
-        yield f"http://{host}:{port}"
+        yield f"http://{host}:{bound}"
     finally:
         stop.set()
         await task

@@ -284,6 +284,7 @@ def _settings(appendfsync: str, port: int | None, extra: Mapping[str, str]) -> d
         "appendonly": "yes",
         "appendfsync": appendfsync,
         "save": '""',  # the append-only file is the one way to disk
+        "auto-aof-rewrite-min-size": "512mb",  # a rewrite takes a core; half a gigabyte of log is read back in seconds
         "rdbcompression": "no",  # a rewrite of it took a third of a core for payloads that are compressed already
         "maxmemory-policy": "noeviction",
         "bind": "127.0.0.1",

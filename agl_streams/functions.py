@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import structlog
 
+from agl_streams.appending import Group, NewSpan, SpanAppender
 from agl_streams.connection import Arg, RedisConnection, Reply
 from agl_streams.errors import CommandFailed, StoreUnavailable, outcome_error
 from agl_streams.keys import ShardKeys
@@ -52,24 +53,6 @@ class NewRollout(NamedTuple):
     retry: str
 
 
-class NewSpan(NamedTuple):
-    """A span as `append_spans` takes it, in its order.
-
-    Attributes:
-        sequence: its number, or '' to be given the next one.
-        first_us, last_us: start and end in microseconds, '' for none.
-        sums: '' or ``calls,prompt,completion,incomplete,rewards,reward``.
-        payload: the opaque stored form.
-    """
-
-    span_id: str
-    sequence: str
-    first_us: str
-    last_us: str
-    sums: str
-    payload: bytes
-
-
 @dataclass(frozen=True, slots=True)
 class FoldResult:
     """What one fold did: events read (0: the log is folded to its end) and the last one's id."""
@@ -104,6 +87,7 @@ class ShardFunctions:
         self._shards = shards
         self.clock_us: Callable[[], int] | None = None
         """Only tests set it; the server's own TIME rules otherwise."""
+        self._appender = SpanAppender(self._append, spans_limit=SPANS_LIMIT, bytes_limit=SPANS_LIMIT_BYTES)
         self.use(library())
 
     def use(self, chosen: Library) -> None:
@@ -176,17 +160,16 @@ class ShardFunctions:
 
         One that an earlier call with the same token brought gets its number again.
         """
-        numbers: list[Any] = []
+        numbers: list[int | None] = []
         token = token or new_token()
         for place, batch in enumerate(_span_batches(spans)):
             # A token for each batch: a span id given twice in one call is new once, in whatever batches it stands.
             mark = f"{token}-{place}" if place else token
-            args: list[Arg] = []
-            for span in batch:
-                args += span
-                args[-1] = b"%b|%b" % (mark.encode(), span.payload)
-            numbers += await self._write("append_spans", rollout_id, attempt_id, mark, *args)
-        return [None if number is None else int(number) for number in numbers]
+            numbers += await self._appender.append(Group.of(rollout_id, attempt_id, batch, mark))
+        return numbers
+
+    async def _append(self, args: list[Arg]) -> list[Any]:
+        return await self._write("append_spans", *args)
 
     async def admit(self, rollout_id: str, attempt_id: str, count: int = 1, *, check: bool) -> int:
         """The first of ``count`` sequence numbers; with ``check`` only for an open, newest attempt."""

@@ -9,11 +9,11 @@ from typing import Any, Final, cast
 from uuid import uuid4
 
 from agl_streams import bodies, clock
+from agl_streams.appending import NewSpan
 from agl_streams.bench.report import Row, interleaved, quantile, seconds_of, show
 from agl_streams.bench.work import SPANS_PER_CYCLE, cycle, opened, span_of, spread
 from agl_streams.config import Settings
 from agl_streams.consumer import RolloutConsumer
-from agl_streams.functions import NewSpan
 from agl_streams.store import StreamStore
 
 CALLS: Final = 4000  # single calls per measurement: some 0.2 s

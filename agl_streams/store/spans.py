@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from agl_streams import bodies
+from agl_streams.appending import NewSpan
 from agl_streams.errors import InvalidRequest, TooLarge
-from agl_streams.functions import NewSpan
 from agl_streams.models import Span
 from agl_streams.store import requests
 from agl_streams.store.base import StoreBase
@@ -42,7 +42,7 @@ class SpansMixin(StoreBase):
             NotFound: no such rollout or attempt.
             InvalidRequest, TooLarge: the message names the field and the value.
         """
-        rollout_id, attempt_id = requests.known_form(span.rollout_id), requests.known_form(span.attempt_id)
+        rollout_id, attempt_id = _ids(span)
         new = self._new_span(span, assign_sequence)
         token = request_key and RequestKey.of(request_key).token
         number = (await self.functions_of(rollout_id).append_spans(rollout_id, attempt_id, [new], token))[0]
@@ -66,8 +66,7 @@ class SpansMixin(StoreBase):
         """As `add_many_spans`; returns for each span the sequence number that it has, or None for a duplicate."""
         groups: dict[tuple[str, str], list[int]] = {}
         for at, span in enumerate(spans):
-            ids = (requests.known_form(span.rollout_id), requests.known_form(span.attempt_id))
-            groups.setdefault(ids, []).append(at)
+            groups.setdefault(_ids(span), []).append(at)
         encoded = [self._new_span(span, assign_sequence) for span in spans]
         token = request_key and RequestKey.of(request_key).token
         numbers: list[int | None] = [None] * len(spans)
@@ -144,6 +143,12 @@ class SpansMixin(StoreBase):
             sums=_sums(span),
             payload=bodies.pack(payload),
         )
+
+
+def _ids(span: Span) -> tuple[str, str]:
+    """Rollout and attempt of what must be a span."""
+    requests.of_kind(span, Span)
+    return requests.known_form(span.rollout_id), requests.known_form(span.attempt_id)
 
 
 def _time(seconds: float | None) -> str:

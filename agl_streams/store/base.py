@@ -13,6 +13,7 @@ from agl_streams.connection import RedisConnection
 from agl_streams.errors import ConfigError
 from agl_streams.functions import ExpireResult, FoldResult, ShardFunctions
 from agl_streams.keys import ShardKeys, escape, shard_of, unescape
+from agl_streams.store import requests
 from agl_streams.tail import FinishedTail
 from agl_streams.values import check_worker_id
 
@@ -153,7 +154,7 @@ class StoreBase:
 
     def _lease(self, lease_seconds: float | None) -> str:
         """A lease as functions take it: microseconds, '' for none."""
-        return "" if lease_seconds is None else us(lease_seconds)
+        return requests.limit_us(lease_seconds, "lease_seconds")
 
 
 def us(seconds: float) -> str:

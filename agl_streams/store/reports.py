@@ -16,7 +16,6 @@ from agl_streams.store.base import StoreBase
 from agl_streams.store.work import bare
 from agl_streams.values import check_resources_id, shown
 
-REASON_LIMIT: Final = 512  # characters: a reason is one line for an operator, the exception span has the rest
 RENEW_LIMIT: Final = 200  # leases in one call: 2 ms of the server's time at most
 BODY_TRIES: Final = 100  # a body changed that often between reading and writing means that its callers fight
 
@@ -108,7 +107,7 @@ class ReportsMixin(StoreBase):
             "status": "" if status is UNSET else requests.one_of(status, requests.ATTEMPT_STATUSES, "status"),
             "worker": "" if worker_id in (UNSET, "") else self._worker(worker_id),
             "heartbeat_us": "" if heartbeat is UNSET else requests.time_us(heartbeat, "last_heartbeat_time"),
-            "reason": (reason or "")[:REASON_LIMIT],
+            "reason": requests.reason_text(reason),
         }
         view = await self._functions_update_attempt(rollout_id, attempt_id, arguments, body)
         return decode_attempt(rollout_id, view)
@@ -120,9 +119,10 @@ class ReportsMixin(StoreBase):
             NotFound: no such rollout.
             InvalidRequest: no reason.
         """
-        if not reason.strip():
+        text = requests.reason_text(reason)
+        if not text.strip():
             raise InvalidRequest(f"cancelling rollout {rollout_id!r} needs a reason: it is what its owner will read")
-        view = await self.functions_of(requests.known_form(rollout_id)).cancel(rollout_id, reason[:REASON_LIMIT])
+        view = await self.functions_of(requests.known_form(rollout_id)).cancel(rollout_id, text)
         return decode_rollout(view)
 
     async def renew_attempt(self, rollout_id: str, attempt_id: str, *, lease_seconds: float | None = None) -> str:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, Final, cast, get_args
+from typing import Any, Final, TypeVar, cast, get_args
 
 from agl_streams import bodies
 from agl_streams.errors import InvalidRequest, NotFound
 from agl_streams.functions import NewRollout
 from agl_streams.models import AttemptStatus, EnqueueRolloutRequest, RolloutConfig, RolloutMode, RolloutStatus
-from agl_streams.values import check_resources_id, check_rollout_id, new_rollout_id, shown
+from agl_streams.values import check_resources_id, check_rollout_id, new_rollout_id, shown, type_name
+
+T = TypeVar("T")
 
 US_PER_S: Final = 1_000_000
+REASON_LIMIT: Final = 512  # characters: a reason is one line for an operator, the exception span has the rest
 MAX_LIMIT_S: Final = 1_000_000_000.0  # 30 years: more would leave what a double adds to a time exactly
 
 MODES: Final = get_args(RolloutMode)
@@ -61,12 +64,12 @@ def limit_us(seconds: float | None, what: str) -> str:
     """A limit in microseconds; '' for none.
 
     Raises:
-        InvalidRequest: negative, NaN or absurdly large.
+        InvalidRequest: no number, negative, NaN or absurdly large.
     """
     if seconds is None:
         return ""
-    if not 0 <= seconds <= MAX_LIMIT_S:
-        raise InvalidRequest(f"{what} must be between 0 and {MAX_LIMIT_S:.0f} seconds, got {seconds!r}")
+    if not isinstance(seconds, int | float) or not 0 <= seconds <= MAX_LIMIT_S:  # pyright: ignore[reportUnnecessaryIsInstance]  callers may be untyped
+        raise InvalidRequest(f"{what} must be between 0 and {MAX_LIMIT_S:.0f} seconds, got {shown(seconds)}")
     return str(round(seconds * US_PER_S))
 
 
@@ -109,6 +112,28 @@ def one_of(value: object, allowed: tuple[str, ...], what: str) -> str:
     if value not in allowed:
         raise InvalidRequest(f"{what} must be one of {', '.join(allowed)}; got {shown(value)}")
     return cast("str", value)
+
+
+def reason_text(reason: str | None) -> str:
+    """A reason, cut to its limit; '' for none.
+
+    Raises:
+        InvalidRequest: no text.
+    """
+    if reason is not None and not isinstance(reason, str):  # pyright: ignore[reportUnnecessaryIsInstance]  callers may be untyped
+        raise InvalidRequest(f"a reason must be text, got {shown(reason)}")
+    return (reason or "")[:REASON_LIMIT]
+
+
+def of_kind(value: T, kind: type[T], what: str) -> T:
+    """A value that is of a kind.
+
+    Raises:
+        InvalidRequest: it is not.
+    """
+    if not isinstance(value, kind):
+        raise InvalidRequest(f"{what} must be of type {kind.__name__}, got {shown(value)} of type {type_name(value)}")
+    return value
 
 
 def metadata_dict(value: object, what: str = "metadata") -> dict[str, Any]:

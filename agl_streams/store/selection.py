@@ -42,6 +42,9 @@ class Page:
             raise InvalidRequest(f"Invalid sort_by: {self.sort_by}, allowed fields are: {', '.join(fields)}")
         if self.sort_order not in ("asc", "desc"):
             raise InvalidRequest(f"sort_order must be asc or desc, got {shown(self.sort_order)}")
+        for name, value in (("limit", self.limit), ("offset", self.offset)):
+            if not isinstance(value, int):  # pyright: ignore[reportUnnecessaryIsInstance]  callers may be untyped
+                raise InvalidRequest(f"{name} must be a whole number, got {shown(value)}")
         if self.limit == 0 or self.limit < NO_LIMIT:
             raise InvalidRequest(f"Limit must be greater than 0 or -1 for no limit, got {self.limit}")
         if self.offset < 0:
@@ -63,7 +66,7 @@ def exact(field: str, value: Any | None) -> list[Condition]:
 
 def contains(field: str, part: str | None) -> list[Condition]:
     """The field has this part, case and all; None is no condition, a null field never matches."""
-    return [] if part is None else [lambda item: part in (getattr(item, field) or "")]
+    return [] if part is None else [lambda item: (value := getattr(item, field)) is not None and part in value]
 
 
 def select(items: Iterable[M], conditions: Sequence[Condition], logic: Logic) -> list[M]:

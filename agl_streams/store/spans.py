@@ -147,7 +147,7 @@ class SpansMixin(StoreBase):
 
 def _ids(span: Span) -> tuple[str, str]:
     """Rollout and attempt of what must be a span."""
-    requests.of_kind(span, Span)
+    requests.of_kind(span, Span, "a span")
     return requests.known_form(span.rollout_id), requests.known_form(span.attempt_id)
 
 

@@ -13,6 +13,7 @@ from agl_streams.models import Rollout
 from agl_streams.projections import decode_rollout
 from agl_streams.store import requests
 from agl_streams.store.base import StoreBase
+from agl_streams.values import shown
 
 
 class WaitingMixin(StoreBase):
@@ -28,8 +29,10 @@ class WaitingMixin(StoreBase):
             InvalidRequest: the timeout is no number of seconds.
             StoreUnavailable: the store was closed while waiting.
         """
-        if timeout is not None and math.isnan(timeout):
-            raise InvalidRequest(f"timeout must be a number of seconds or None, got {timeout}")
+        if timeout is not None and (not isinstance(timeout, int | float) or math.isnan(timeout)):  # pyright: ignore[reportUnnecessaryIsInstance]  callers may be untyped
+            raise InvalidRequest(f"timeout must be a number of seconds or None, got {shown(timeout)}")
+        if isinstance(rollout_ids, str):
+            raise InvalidRequest(f"rollout_ids must be a list of ids, got the text {shown(rollout_ids)}")
         known = {rollout_id for rollout_id in rollout_ids if requests.is_known_form(rollout_id)}
         if timeout is None or timeout > 0:
             await self._wait(known, None if timeout is None else clock.monotonic_s() + timeout)

@@ -117,10 +117,10 @@ class WorkMixin(StoreBase):
         Raises:
             NotFound: no such rollout.
         """
-        functions = self.functions_of(rollout_id)
+        functions = self.functions_of(requests.known_form(rollout_id))
         attempt_id = RequestKey.of(request_key).attempt_id()
         view = await functions.start_attempt(
-            requests.known_form(rollout_id), attempt_id, self._worker(worker_id), self._lease(lease_seconds)
+            rollout_id, attempt_id, self._worker(worker_id), self._lease(lease_seconds)
         )
         return cast("AttemptedRollout", decode_rollout(view))
 
@@ -153,6 +153,7 @@ class WorkMixin(StoreBase):
                 several shards ask `dequeued_before` first: a repeat may start at another one.
         """
         key = RequestKey.of(request_key)
+        requests.of_kind(limit, int, "limit")
         worker, lease = self._worker(worker_id), self._lease(lease_seconds)
         views: list[View] = []
         for offset in range(self.shards):
@@ -175,6 +176,8 @@ class WorkMixin(StoreBase):
 
     async def _encode(self, rollouts: Sequence[EnqueueRolloutRequest]) -> list[NewRollout]:
         latest = None
+        for request in rollouts:
+            requests.of_kind(request, EnqueueRolloutRequest, "a rollout to enqueue")
         if any(request.resources_id is None for request in rollouts):
             latest = await self._latest_resources_id()
         return [requests.new_rollout(request, latest, self.settings.max_input_bytes) for request in rollouts]

@@ -226,3 +226,12 @@ async def test_start_rollout_needs_no_queue(store: StreamStore, time: Timeline) 
     assert (started.status, started.attempt.sequence_id, started.attempt.worker_id) == ("preparing", 1, "w")
     assert (started.mode, started.metadata, started.start_time) == ("test", {"a": 1}, time.now)
     assert await store.dequeue_rollout() is None
+
+
+async def test_what_is_json_comes_back_exact(store: StreamStore) -> None:
+    """Integers of 64 bits and more, every plane of Unicode, empty things; tuples as lists."""
+    value: Any = {"n": [2**63, -(2**64), 2**53 + 1, 0.1, -0.0, 1e308], "t": "ü\U0001f600\x00\n", "": {}, "e": []}
+    rollout = await store.enqueue_rollout(value, metadata={"t": (1, 2)})
+    for found in (rollout, await store.get_rollout_by_id(rollout.rollout_id)):
+        assert found is not None
+        assert (found.input, found.metadata) == (value, {"t": [1, 2]})

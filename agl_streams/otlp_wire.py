@@ -167,7 +167,7 @@ def _fields(span: wire.Span, attributes: Attributes) -> dict[str, Any]:
     return {
         "trace_id": trace_id,
         "span_id": span_id,
-        "parent_id": span.parent_span_id.hex() or None,
+        "parent_id": _hex(span.parent_span_id, SPAN_ID_DIGITS) if span.parent_span_id else None,
         "name": span.name,
         "status": _status(status),
         "attributes": attributes,

@@ -57,7 +57,7 @@ async def act(store: Either, step: tuple[Any, ...], known: list[str]) -> Any:
     kind: str = step[0]
     first: Any = step[1]
     second: Any = step[2]
-    rollout_id = known[first % len(known)] if known and isinstance(first, int) else "ro-unknown"
+    rollout_id = known[step[1] % len(known)] if known and isinstance(step[1], int) else "ro-unknown"
     match kind:
         case "enqueue":
             made = await store.enqueue_rollout(first, metadata=second)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, cast
-
-import orjson
+from typing import Any, Final, Self, TypeVar
 
 from agl_streams import clock
 from agl_streams.config import Settings
+from agl_streams.demo.logs import Logs
 from agl_streams.demo.options import DemoOptions
 from agl_streams.errors import AglError
 from agl_streams.parts import Child, how_it_ended, stop_children
@@ -27,12 +25,9 @@ LOOK_AGAIN_S: Final = 0.02
 DRAIN_S: Final = 2.0  # a rollout of the demo takes some 50 ms; without the other parts it ends never
 LONGEST_STOP_S: Final = 5.0  # more than draining and the policy server's goodbye to its clients
 NEWS_WITHIN_S: Final = 0.5  # a failure and the death that caused it are heard of in any order
-TAIL_LINES: Final = 15
-COMPLAINT_LINES: Final = 3  # of each process, when it is not known whose fault it is
 
 POLICY_SERVER: Final = "agl_streams.demo.policy_server:run"
 AGENT: Final = "agl_streams.demo.agent:solve"
-COMPLAINTS: Final = ("warning", "error", "critical")
 
 
 class PartDied(AglError):
@@ -68,7 +63,7 @@ class Stage:
         """
         self._options = options
         self._settings = settings.model_copy(update={"log_format": "json", "log_level": "INFO"})
-        self._folder = folder
+        self._logs = Logs(folder)
         self._on_ready = on_ready
         self._children: dict[str, Child] = {}
         self._expected: set[str] = set()
@@ -134,7 +129,7 @@ class Stage:
             target=target,
             settings=self._settings,
             arguments=arguments,
-            log=self._folder / f"{name}.log",
+            log=self._logs.path(name),
             longest_stop_s=LONGEST_STOP_S,
         )
         process = child.start()
@@ -153,7 +148,7 @@ class Stage:
         """Wait until a process has logged an event; returns it."""
         deadline = clock.monotonic_s() + READY_WITHIN_S
         while True:
-            for record in self._records(name):
+            for record in self._logs.records(name):
                 if record.get("event") == event:
                     if self._on_ready:
                         self._on_ready(name)
@@ -178,31 +173,10 @@ class Stage:
         for names in (runners, self.processes.keys() - runners):
             stop_children((self._children[name], self.processes[name]) for name in names)
         if isinstance(error, PartDied):
-            error.add_note(self._tail(error.name))
+            error.add_note(self._logs.tail(error.name))
         elif isinstance(error, AglError):
-            for name in filter(self._complaints, self.processes):
-                error.add_note("\n".join([f"{name} complained:", *self._complaints(name)]))
-
-    def _tail(self, name: str) -> str:
-        lines = self._log(name).splitlines()[-TAIL_LINES:]
-        return "\n".join([f"the log of {name} ends:" if lines else f"the log of {name} is empty", *lines])
-
-    def _complaints(self, name: str) -> list[str]:
-        records = [record for record in self._records(name) if record.get("level") in COMPLAINTS]
-        return [orjson.dumps(record).decode() for record in records[-COMPLAINT_LINES:]]
-
-    def _records(self, name: str) -> list[dict[str, Any]]:
-        records: list[dict[str, Any]] = []
-        for line in self._log(name).splitlines():
-            with suppress(orjson.JSONDecodeError):  # a line may be half written, or another library's
-                record = orjson.loads(line)
-                if isinstance(record, dict):
-                    records.append(cast("dict[str, Any]", record))
-        return records
-
-    def _log(self, name: str) -> str:
-        path = self._folder / f"{name}.log"
-        return path.read_text(errors="replace") if path.exists() else ""
+            for complaints in filter(None, map(self._logs.complaints, self.processes)):
+                error.add_note(complaints)
 
 
 def _url(record: dict[str, Any]) -> str:

@@ -25,6 +25,7 @@ from agl_streams.store import StreamStore
 RESOURCES_ID: Final = "rs-demo"
 MODEL: Final = "agl-policy"
 BATCH_WITHIN_S: Final = 60.0  # a batch takes about a second; a runner that was killed adds a lease
+SHOWN: Final = 5  # rollouts named in an error
 MAX_ATTEMPTS: Final = 3
 PUSH_TIMEOUT: Final = aiohttp.ClientTimeout(total=10.0)
 
@@ -51,8 +52,21 @@ class Progress:
 class Training:
     """One run of the learner against a store and a policy server."""
 
-    def __init__(self, store: StreamStore, options: DemoOptions, *, policy_url: str, proxy_url: str) -> None:
+    def __init__(
+        self,
+        store: StreamStore,
+        options: DemoOptions,
+        *,
+        policy_url: str,
+        proxy_url: str,
+        batch_within_s: float = BATCH_WITHIN_S,
+    ) -> None:
+        """
+        Args:
+            batch_within_s: how long a batch may take.
+        """
         self._store = store
+        self._batch_within_s = batch_within_s
         self._options = options
         self._policy_url = policy_url
         self._proxy_url = proxy_url
@@ -107,10 +121,12 @@ class Training:
         return rollout_ids
 
     async def _wait(self, rollout_ids: list[str]) -> None:
-        finished = await self._store.wait_for_rollouts(rollout_ids=rollout_ids, timeout=BATCH_WITHIN_S)
+        finished = await self._store.wait_for_rollouts(rollout_ids=rollout_ids, timeout=self._batch_within_s)
         missing = sorted(set(rollout_ids) - {rollout.rollout_id for rollout in finished})
         if missing:
-            raise TrainingFailed(f"{len(missing)} rollouts were not finished in {BATCH_WITHIN_S:.0f} s: {missing[:5]}")
+            raise TrainingFailed(
+                f"{len(missing)} rollouts were not finished in {self._batch_within_s:g} s: {missing[:5]}"
+            )
         failed = [rollout.rollout_id for rollout in finished if rollout.status != "succeeded"]
         if failed:
             raise TrainingFailed(f"{len(failed)} of {len(finished)} rollouts failed, the first of them {failed[0]}")
@@ -129,7 +145,7 @@ class Training:
         try:
             await push_policy(session, self._policy_url, policy)
         except aiohttp.ClientError as error:
-            message = f"the policy server took version {policy.version} not: {type(error).__name__}: {error}"
+            message = f"the policy server did not take version {policy.version}: {type(error).__name__}: {error}"
             raise TrainingFailed(message) from error
         await self._store.update_resources(
             RESOURCES_ID,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from agl_streams.store import StreamStore
 from tests.support.cutting import CuttingRelay, cutting_relay
 from tests.support.rebuild import assert_equal_content, durable_content, with_plain_ids
 from tests.support.scenario import Scenario
+from tests.support.spans import reward
 
 pytestmark = pytest.mark.leaves_pending  # the story ends with entries handed over and never begun
 
@@ -61,3 +63,27 @@ async def test_a_rebuild_whose_every_reply_was_lost_once_ends_the_same(
     assert {"replay", "arm", "fold", "setup"} == commands_of(relay)
     original, rebuilt = (durable_content(redis_url, one.namespace) for one in (settings, other))
     assert_equal_content(original, rebuilt, ("original", "rebuilt"))
+
+
+async def test_spans_that_travel_together_lose_their_reply_together(
+    settings: Settings, redis_url: str, tmp_path: Path
+) -> None:
+    """Many callers at once: each gets the number of its own span, each span is stored once."""
+    async with (
+        cutting_relay(redis_url, tmp_path) as (_, url),
+        await StreamStore.connect(url, settings=settings) as store,
+    ):
+        attempts = [await store.start_rollout(number) for number in range(3)]
+        spans = [
+            reward(0, 1.0, span_id=f"s{number}", rollout_id=one.rollout_id, attempt_id=one.attempt.attempt_id)
+            for number in range(30)
+            for one in attempts
+        ]
+        stored = await asyncio.gather(*(store.add_span(span, assign_sequence=True) for span in spans))
+        await store.settle()
+        for one in attempts:
+            numbers = {span.span_id: span.sequence_id for span in stored if span and span.rollout_id == one.rollout_id}
+            assert sorted(numbers.values()) == list(range(1, 31))
+            found = {span.span_id: span.sequence_id for span in await store.query_spans(one.rollout_id)}
+            assert found == numbers
+            assert (await store.rollout_sums(one.rollout_id)).rewards == 30

@@ -14,7 +14,7 @@ from agl_streams.models import AttemptedRollout, Rollout
 from agl_streams.replay import read_history, rebuild
 from agl_streams.store import StreamStore
 from tests.support.faulty import NO_FAULT, Crashed, Fault, FaultyConnection, command_of
-from tests.support.leaks import all_keys
+from tests.support.leaks import remove_namespace
 from tests.support.model import Model
 from tests.support.model_rows import US_PER_S
 from tests.support.raw import Raw
@@ -46,6 +46,7 @@ class World:
         self.url = url
         self._loop = asyncio.new_event_loop()
         self.settings = load_settings(redis_url=url, namespace=f"p-{next(_numbers)}", max_deliveries=2)
+        self._rebuilt = f"{self.settings.namespace}-rebuilt"
         self.raw = Raw(url)
         self.model = Model(
             clock=BEGIN,
@@ -125,8 +126,9 @@ class World:
             self.run(self._check_rebuild())
         for store in self.stores:
             self.run(store.close())
-        self.raw.execute("UNLINK", *all_keys(self.raw))
         self.raw.close()
+        for namespace in (self.settings.namespace, self._rebuilt):
+            remove_namespace(self.url, namespace)
         self._loop.close()
 
     async def _open(self, settings: Settings) -> StreamStore:
@@ -155,7 +157,7 @@ class World:
         history = [one async for one in read_history(source, 0)]
         folded = folded_content(history, fold(event for event, _ in history), 0, shards)
         assert_equal_content(before, folded, ("the server", "the fold in Python"))
-        settings = load_settings(redis_url=self.url, namespace=f"{self.settings.namespace}-rebuilt")
+        settings = load_settings(redis_url=self.url, namespace=self._rebuilt)
         async with await StreamStore.connect(settings=settings) as target:
             await rebuild(source, target)
         assert_equal_content(before, durable_content(self.url, settings.namespace), ("before", "rebuilt"))

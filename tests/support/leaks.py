@@ -23,6 +23,14 @@ def all_keys(raw: Raw) -> set[bytes]:
             return keys
 
 
+def remove_namespace(url: str, namespace: str) -> None:
+    """Remove every key of a namespace."""
+    with Raw(url) as raw:
+        keys = [key for key in all_keys(raw) if parse(key).namespace == namespace]
+        if keys:
+            raw.execute("UNLINK", *keys)
+
+
 def foreign_keys(keys: set[bytes]) -> list[str]:
     """A line for each key that no row of the key table describes."""
     lines: list[str] = []

@@ -49,6 +49,13 @@ class Progress:
     triplets: int = 0
 
 
+def problem_order(seed: int, count: int) -> Iterator[int]:
+    """Places of ``count`` problems in a seeded order without an end; each comes up once before any comes up again."""
+    rng = np.random.default_rng([seed, 1])
+    while True:
+        yield from (int(place) for place in rng.permutation(count))
+
+
 class Training:
     """One run of the learner against a store and a policy server."""
 
@@ -81,7 +88,7 @@ class Training:
             TrainingFailed: a batch was not finished in time, a rollout failed, or the policy server is out of reach.
             Conflict, InvalidRequest: the policy server refused the weights.
         """
-        order = self._order()
+        order = problem_order(self._options.seed, len(self._problems))
         async with aiohttp.ClientSession(timeout=PUSH_TIMEOUT) as session:
             await self._publish(session)
             for batch in range(self._options.batches):
@@ -91,12 +98,6 @@ class Training:
                 self.progress.rewards.append(step.mean_reward)
                 await self._publish(session)
                 yield step
-
-    def _order(self) -> Iterator[int]:
-        """Places of problems in a seeded order; each comes up once before any comes up again."""
-        rng = np.random.default_rng([self._options.seed, 1])
-        while True:
-            yield from (int(place) for place in rng.permutation(len(self._problems)))
 
     async def _enqueue(self, batch: int, places: list[int]) -> list[str]:
         config = RolloutConfig(max_attempts=MAX_ATTEMPTS, retry_condition=["failed", "timeout", "unresponsive"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -9,10 +11,19 @@ from typing import Any
 
 import pytest
 
+from agl_streams.cli import demo
 from agl_streams.config import load_settings
 from agl_streams.demo.display import check_picture
 from agl_streams.demo.options import DemoOptions
 from agl_streams.errors import ConfigError
+
+
+def test_the_command_line_has_the_same_defaults() -> None:
+    """What is not asked for on the command line is what the options have by themselves."""
+    flags = {name: flag.default for name, flag in inspect.signature(demo).parameters.items()}
+    shared = {field.name: field.default for field in dataclasses.fields(DemoOptions) if field.name in flags}
+    assert len(shared) == len(dataclasses.fields(DemoOptions)) - 1  # all but the settings
+    assert {name: flags[name] for name in shared} == shared
 
 
 @pytest.mark.parametrize(

@@ -59,9 +59,12 @@ async def test_work_gives_its_result_or_its_error(settings: Settings, tmp_path: 
     """While nothing dies, what the work returns or raises comes out."""
     stage = Stage(DemoOptions(settings=settings), settings, tmp_path)
 
+    async def succeed() -> str:
+        return "done"
+
     async def fail() -> None:
         raise TrainingFailed("on purpose")
 
-    assert await stage.while_alive(asyncio.sleep(0, "done")) == "done"
+    assert await stage.while_alive(succeed()) == "done"
     with pytest.raises(TrainingFailed, match="on purpose"):
         await stage.while_alive(fail())

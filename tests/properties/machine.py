@@ -14,35 +14,25 @@ from agl_streams.lifecycle import FINISHED
 from agl_streams.models import LLM, AttemptStatus, EnqueueRolloutRequest, RolloutConfig, RolloutStatus
 from agl_streams.store import StreamStore
 from agl_streams.store.base import us
-from agl_streams.sums import sums_of
 from agl_streams.values import new_attempt_id
+from tests.properties.strategies import (
+    CONFIG,
+    CONSUMER,
+    FAULT,
+    INDEX,
+    JUMPS_S,
+    LEASE,
+    METADATA,
+    REASON,
+    SPANS_OF_TIME_S,
+    STORE,
+    WATCH_EVERY_S,
+    WORKER,
+)
 from tests.properties.world import NEVER_MS, World
 from tests.support.faulty import Fault
 from tests.support.model_rows import US_PER_S, Entry, ModelAttempt, ModelRollout
 from tests.support.spans import model_call, reward
-
-INDEX = st.integers(0, 30)
-STORE = st.integers(0, 1)
-CONFIG = st.builds(
-    RolloutConfig,
-    timeout_seconds=st.sampled_from([None, None, 8.0, 50.0]),
-    unresponsive_seconds=st.sampled_from([None, None, 5.0, 20.0]),
-    max_attempts=st.integers(1, 3),
-    retry_condition=st.lists(st.sampled_from(["failed", "timeout", "unresponsive"]), unique=True),
-)
-FAULT = st.sampled_from(
-    [Fault()] * 5
-    + [Fault("repeat")] * 3
-    + [Fault("crash_before"), Fault("crash_after"), Fault("crash_before", 2), Fault("crash_after", 2)]
-)
-WORKER = st.sampled_from([None, "w1", "w2", "w/3 ü"])
-CONSUMER = st.sampled_from(["w1", "w2"])
-LEASE = st.sampled_from([None, 3.0, 30.0])
-METADATA = st.sampled_from([{}, {"a": 1}, {"b": [None, "ü"]}])
-REASON = st.sampled_from([None, "said so"])
-JUMPS_S = st.sampled_from([0.000001, 1.0, 3.0, 3.000001, 8.0, 9.0, 31.0, 100.0, -4.0])
-SPANS_OF_TIME_S = st.sampled_from([2.0, 5.000001, 9.0, 22.0, 31.0, 52.0])
-WATCH_EVERY_S = 9.0  # less than a third of the lease: the watchdog is never away
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -413,8 +403,7 @@ class StoreMachine(RuleBasedStateMachine):
         """The aggregator adds up, a little or all; then the sums are those of the spans."""
         self.world.call(store, fault, lambda s: s.settle() if whole else s.functions(0).fold(3))
         if whole and fault.kind == "none":
-            for rollout in self.model.rollouts.values():
-                self._check_sums(store, rollout)
+            self.world.check_sums()
 
     @precondition(lambda self: self.world.voidable())
     @rule(store=STORE, index=INDEX)
@@ -503,15 +492,6 @@ class StoreMachine(RuleBasedStateMachine):
         assert [rollout.rollout_id for rollout in found] == expected
         for rollout in found:
             assert rollout == self.model.rollouts[rollout.rollout_id].public()
-
-    def _check_sums(self, store: int, rollout: ModelRollout) -> None:
-        sums, _, _ = self.world.call(store, Fault(), lambda s: s.rollout_sums(rollout.rollout_id))
-        shares = [sums_of(span) for attempt in rollout.attempts for span in attempt.spans.values()]
-        assert sums is not None
-        assert sums.spans == len(shares)
-        assert sums.model_calls == sum(share.model_calls for share in shares)
-        assert sums.completion_tokens == sum(share.completion_tokens for share in shares)
-        assert sums.rewards == sum(share.rewards for share in shares)
 
 
 def _span(attempt: ModelAttempt, number: int, span_id: str, turn: int) -> Any:

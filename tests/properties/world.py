@@ -13,6 +13,7 @@ from agl_streams.fold import fold
 from agl_streams.models import AttemptedRollout, Rollout
 from agl_streams.replay import read_history, rebuild
 from agl_streams.store import StreamStore
+from agl_streams.sums import sums_of
 from tests.support.faulty import NO_FAULT, Crashed, Fault, FaultyConnection, command_of
 from tests.support.leaks import remove_namespace
 from tests.support.model import Model
@@ -119,6 +120,16 @@ class World:
         assert len(held) == len([entry for entry in model.queue if entry.holder])
         assert self._pairs(self.keys.finished) == model.finished
         assert self._pairs(self.keys.dead) == model.dead
+
+    def check_sums(self) -> None:
+        """What was folded is what the spans of each rollout add up to."""
+        for rollout in self.model.rollouts.values():
+            sums = self.run(self.stores[0].rollout_sums(rollout.rollout_id))
+            shares = [sums_of(span) for attempt in rollout.attempts for span in attempt.spans.values()]
+            assert sums.spans == len(shares)
+            assert sums.model_calls == sum(share.model_calls for share in shares)
+            assert sums.completion_tokens == sum(share.completion_tokens for share in shares)
+            assert sums.rewards == sum(share.rewards for share in shares)
 
     def close(self, *, check_rebuild: bool) -> None:
         """Compare with a rebuild and with the fold in Python, and clear up."""

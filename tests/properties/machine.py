@@ -54,7 +54,7 @@ class StoreMachine(RuleBasedStateMachine):
     def begin_with_some(self, config: RolloutConfig, lease: float | None, worker: str | None, handed: bool) -> None:
         """There is work from the start, one rollout of it begun, and perhaps one handed to a reader."""
         self.expire(0, Fault(), begin_late=False)
-        self._enqueue(0, Fault(), ["r0", "r1", "r2"], config, {}, None, None)
+        self._enqueue(0, Fault(), ["r0", "r1", "r2"], config=config, metadata={}, mode=None, resources_id=None)
         self.dequeue(0, Fault(), worker, lease, 1)
         if handed:
             self.hand_over("w1", 1)
@@ -81,44 +81,25 @@ class StoreMachine(RuleBasedStateMachine):
         """New rollouts, in one call."""
         first = len(self.model.rollouts)
         ids = [f"r{number}" for number in range(first, first + count)]
-        self._enqueue(store, fault, ids, config, metadata, mode, resources_id)
+        self._enqueue(store, fault, ids, config=config, metadata=metadata, mode=mode, resources_id=resources_id)
 
     @precondition(lambda self: self.model.rollouts)
     @rule(store=STORE, fault=FAULT, index=INDEX)
     def enqueue_known_id(self, store: int, fault: Fault, index: int) -> None:
         """An id that exists, in one call with a new one given twice."""
         new = f"r{len(self.model.rollouts)}"
-        self._enqueue(store, fault, [self._rollout(index).rollout_id, new, new], None, {"other": True}, "val", None)
+        ids = [self._rollout(index).rollout_id, new, new]
+        self._enqueue(store, fault, ids, config=None, metadata={"other": True}, mode="val", resources_id=None)
 
-    def _enqueue(
-        self,
-        store: int,
-        fault: Fault,
-        ids: list[str],
-        config: RolloutConfig | None,
-        metadata: dict[str, Any],
-        mode: Any,
-        resources_id: str | None,
-    ) -> None:
-        requests = [
-            EnqueueRolloutRequest(
-                input={"of": one},
-                mode=mode,
-                resources_id=resources_id,
-                config=config,
-                metadata=metadata,
-                rollout_id=one,
-            )
-            for one in ids
-        ]
+    def _enqueue(self, store: int, fault: Fault, ids: list[str], **given: Any) -> None:
+        requests = [EnqueueRolloutRequest(input={"of": one}, rollout_id=one, **given) for one in ids]
         answers, done, _ = self.world.call(store, fault, lambda s: s.enqueue_many_rollouts(requests))
         if not done:
             return
         fields = {
-            "mode": mode,
-            "resources_id": resources_id or self.model.latest_resources(),
-            "config": config or RolloutConfig(),
-            "metadata": metadata,
+            **given,
+            "resources_id": given["resources_id"] or self.model.latest_resources(),
+            "config": given["config"] or RolloutConfig(),
         }
         expected = [self.model.enqueue(one, {"of": one}, **fields).public() for one in ids]
         if answers is not None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from agl_streams.config import Settings, load_settings
 from agl_streams.errors import ForeignKey, Upgrade, WrongShardCount
+from agl_streams.keys import STATUSES, fixed_keys
 from agl_streams.library import SCHEMA
+from agl_streams.models import RolloutStatus
 from agl_streams.store import StreamStore
 from tests.support.raw import ask
 
@@ -63,3 +67,9 @@ async def test_two_namespaces_do_not_see_each_other(store: StreamStore, settings
         first = await store.get_rollout_by_id("same")
         assert first is not None
         assert (first.input, first.status) == ("first", "queuing")
+
+
+def test_the_index_names_cover_every_status() -> None:
+    """The key table knows each status of a rollout, so each index of one is checked."""
+    assert set(STATUSES) == set(get_args(RolloutStatus))
+    assert {f"index:status:{status}" for status in STATUSES} <= fixed_keys().keys()

@@ -21,7 +21,8 @@ INTRODUCTION = f"""\
 
 The log of a shard (`agl:{{<namespace>.<shard>}}:log`) is a stream with one entry per event. An event carries a
 decision, that is the resulting statuses, ids and times, so that whoever reads it later has nothing to decide. Values
-are text, times are integer microseconds since 1970. The id of the entry gives the order; `n` shows whether one is missing.
+are text, times are integer microseconds since 1970. The id of the entry gives the order; `n` shows whether one is
+missing.
 
 Bodies, resources and spans are not in the log. They lie beside it, in keys that the event names ("payload" below), and
 are never changed once written. A fold or replay that meets a type that it does not know stops and says so: the log was

@@ -7,12 +7,13 @@ function L.member(rollout_id, attempt_id)
 end
 
 -- When the lease of an attempt runs out, in microseconds, or nil. A span renews it by being a heartbeat, so that storing
--- one costs no further write. A heartbeat time that a user set in the future proves nothing: it would be a lease for ever.
-function L.lease_until(ctx, rollout, attempt)
+-- one costs no further write: by the length that the attempt began with, or by the default where a lease came later. A
+-- heartbeat time that a user set in the future proves nothing: it would be a lease for ever.
+function L.lease_until(ctx, rollout, attempt, default)
   local renewed = tonumber(redis.call('HGET', ctx.prefix .. 'live:leases', L.member(rollout.id, attempt.id)) or '')
-  local seen = tonumber(attempt.heartbeat or '')
-  if attempt.lease and seen and seen <= ctx.now then
-    renewed = math.max(renewed or 0, seen + tonumber(attempt.lease))
+  local seen, length = tonumber(attempt.heartbeat or ''), tonumber(attempt.lease or (renewed and default) or '')
+  if length and seen and seen <= ctx.now then
+    renewed = math.max(renewed or 0, seen + length)
   end
   return renewed
 end

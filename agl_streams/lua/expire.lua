@@ -28,14 +28,14 @@ C.LOST = {
 }
 
 -- Ends one attempt if it really is overdue, else writes its true deadline. Returns whether it ended.
-function C.expire_attempt(ctx, member, grace, max_deliveries)
+function C.expire_attempt(ctx, member, grace, lease_us, max_deliveries)
   local rollout_id, attempt_id = string.match(member, '^([^:]*):(.*)$')
   local rollout, attempt = S.rollout(ctx, rollout_id), S.attempt(ctx, rollout_id, attempt_id)
   if not attempt or not L.watched(rollout, attempt) then
     L.forget(ctx, rollout_id, attempt_id)
     return false
   end
-  local at, rule = L.deadline(rollout, attempt, L.lease_until(ctx, rollout, attempt), grace)
+  local at, rule = L.deadline(rollout, attempt, L.lease_until(ctx, rollout, attempt, lease_us), grace)
   if not at or ctx.now <= at then
     redis.call(at and 'ZADD' or 'ZREM', ctx.prefix .. 'live:deadlines', unpack(at and { U.int(at), member } or { member }))
     return false
@@ -62,7 +62,7 @@ function C.expire(keys, args)
   local grace, ended = C.grace(ctx, tonumber(args[3])), 0
   local due = redis.call('ZRANGEBYSCORE', deadlines, '-inf', '(' .. U.int(ctx.now), 'LIMIT', 0, limit)
   for _, member in ipairs(due) do
-    ended = ended + (C.expire_attempt(ctx, member, grace, max_deliveries) and 1 or 0)
+    ended = ended + (C.expire_attempt(ctx, member, grace, args[3], max_deliveries) and 1 or 0)
   end
   local returned, seen = C.redeliver(ctx, args[4], limit, max_deliveries)
   local nearest = redis.call('ZRANGE', deadlines, 0, 0, 'WITHSCORES')

@@ -138,6 +138,19 @@ async def test_a_claim_without_lease_gets_one_from_its_workers_first_heartbeat(
     assert await time.statuses("r") == ("requeuing", "unresponsive")
 
 
+async def test_spans_renew_a_lease_that_came_with_a_heartbeat(store: StreamStore, time: Timeline) -> None:
+    """Once an attempt is watched, each sign of life counts."""
+    attempted = await begin(time)
+    await store.update_worker("w")
+    for _ in range(3):
+        await time.passes(25)
+        await add_span(store, attempted)
+    await time.passes(30)
+    assert await time.statuses("r") == ("running", "running")
+    await time.passes(JUST)
+    assert await time.statuses("r") == ("requeuing", "unresponsive")
+
+
 async def test_a_worker_keeps_only_the_attempt_that_it_shows(store: StreamStore, time: Timeline) -> None:
     """A claim whose answer was lost runs out, although its worker, busy with the next, goes on beating."""
     await begin(time, lease=30.0)

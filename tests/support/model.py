@@ -326,8 +326,9 @@ class Model:
 
     def _lease_end(self, attempt: ModelAttempt) -> int | None:
         by_heartbeat = None
-        if attempt.lease is not None and attempt.heartbeat is not None and attempt.heartbeat <= self.now:
-            by_heartbeat = attempt.heartbeat + attempt.lease
+        length = attempt.lease if attempt.lease is not None or attempt.lease_until is None else self.default_lease
+        if length is not None and attempt.heartbeat is not None and attempt.heartbeat <= self.now:
+            by_heartbeat = attempt.heartbeat + length
         ends = [end for end in (attempt.lease_until, by_heartbeat) if end is not None]
         return max(ends, default=None)
 

@@ -29,7 +29,7 @@ function A.created(prefix, id, e, payloads)
   end
   if queued then
     U.put(fields, 'entry', id)
-    redis.call('XADD', prefix .. 'tasks', id, 'rollout', e.rollout)
+    A.push(prefix, 'tasks', id, 'rollout', e.rollout)
   end
   redis.call('HSET', prefix .. 'rollout:' .. e.rollout, unpack(fields))
   redis.call('ZADD', prefix .. 'index:created', e.n, e.rollout)
@@ -55,7 +55,7 @@ function A.rollout(prefix, id, e)
     del[#del + 1] = 'entry'
   end
   if e.requeue then
-    redis.call('XADD', prefix .. 'tasks', id, 'rollout', e.rollout)
+    A.push(prefix, 'tasks', id, 'rollout', e.rollout)
   end
   if e.to then
     A.move(prefix, id, e, old, set, del)
@@ -85,9 +85,9 @@ function A.move(prefix, id, e, old, set, del)
     del[#del + 1] = 'reason'
   end
   if not S.finished[old.status] then
-    redis.call('XADD', prefix .. 'finished', id, 'rollout', e.rollout, 'status', e.to)
+    A.push(prefix, 'finished', id, 'rollout', e.rollout, 'status', e.to)
   end
   if e.dead then
-    redis.call('XADD', prefix .. 'dead', id, 'rollout', e.rollout, 'reason', e.reason)
+    A.push(prefix, 'dead', id, 'rollout', e.rollout, 'reason', e.reason)
   end
 end

@@ -9,7 +9,7 @@ end
 
 -- The oldest entries up to the last one that the group has handed out, if there are more than it has in hands. Entries
 -- leave the stream when they are begun, so in a sound queue the two numbers are equal, and small.
-function C.handed_out(tasks)
+function C.forgotten(tasks)
   for _, flat in ipairs(redis.call('XINFO', 'GROUPS', tasks)) do
     local group = U.map(flat)
     if group.name == 'runners' then
@@ -20,13 +20,17 @@ function C.handed_out(tasks)
   return {}
 end
 
--- Entries that were handed out and are in nobody's hands: the group would never hand them out again. Returns how many were
--- put back.
+-- Entries that were handed out and are in nobody's hands would never be handed out again. So the group begins anew; what
+-- is in hands goes to a second reader, and is begun once. Only a new entry wakes readers: one goes back under a new event.
+-- Returns how many.
 function C.repair_forgotten(ctx, tasks)
-  local count = 0
-  for _, entry in ipairs(C.handed_out(tasks)) do
-    if #redis.call('XPENDING', tasks, 'runners', entry[1], entry[1], 1) == 0 then
-      count = count + C.give_back(ctx, entry[1], U.map(entry[2]).rollout, 'reader_forgotten')
+  local found, count = C.forgotten(tasks), 0
+  if #found > 0 then
+    redis.call('XGROUP', 'SETID', tasks, 'runners', '0')
+  end
+  for at = #found, 1, -1 do
+    if count == 0 then
+      count = C.give_back(ctx, found[at][1], U.map(found[at][2]).rollout, 'reader_forgotten')
     end
   end
   return count
@@ -74,5 +78,5 @@ function C.repair(ctx)
   if not unfinished then
     redis.call('HDEL', ctx.prefix .. 'live:watch', 'repair:queuing', 'repair:requeuing') -- the next look begins anew
   end
-  return count + missing, unfinished or count > 0
+  return count + missing, unfinished
 end

@@ -60,7 +60,7 @@ async def check_invariants(store: StreamStore, rollout_ids: Sequence[str], *, sp
 
     Args:
         rollout_ids: all rollouts that were ever enqueued in the namespace, each exactly once.
-        spans: how many spans each rollout's successful attempt has; None if that is not known.
+        spans: each of them must have succeeded, with so many spans in the attempt that counts; None: in any way.
     """
     complaints = [Complaint(line) for line in await _foreign_keys(store)]
     complaints += await _statuses(store, rollout_ids)
@@ -143,7 +143,7 @@ async def _log(store: StreamStore, shard: int, spans: int | None) -> list[Compla
         if row["status"] in ATTEMPT_OPEN
     ]
     if spans is not None:
-        complaints += _span_counts(state, spans)
+        complaints += _results(state, spans)
     folded = folded_content(history, state, shard, store.shards)
     content = durable_content(store.url, store.settings.namespace)
     mine = {key: value for key, value in content.items() if key.startswith(f"{shard}:")}
@@ -151,15 +151,15 @@ async def _log(store: StreamStore, shard: int, spans: int | None) -> list[Compla
     return complaints + [_about(line, state.rollouts) for line in lines]
 
 
-def _span_counts(state: State, spans: int) -> list[Complaint]:
-    """A rollout that succeeded has every span of the attempt that counts."""
+def _results(state: State, spans: int) -> list[Complaint]:
+    """Every rollout has succeeded, with every span of the attempt that counts."""
     complaints: list[Complaint] = []
     for rollout_id, row in state.rollouts.items():
         found = len(state.spans.get((rollout_id, row.get("latest", "")), {}))
-        if row["status"] == "succeeded" and found != spans:
-            complaints.append(
-                Complaint(f"its attempt {row['latest']} has {found} spans instead of {spans}", rollout_id)
-            )
+        if row["status"] != "succeeded":
+            complaints.append(Complaint(f"has {row['status']}: {row.get('reason')}", rollout_id))
+        elif found != spans:
+            complaints.append(Complaint(f"has {found} spans in {row['latest']} instead of {spans}", rollout_id))
     return complaints
 
 

@@ -79,11 +79,8 @@ function A.move(prefix, id, e, old, set, del)
     return
   end
   U.put(set, 'end', e.time)
-  if e.reason then
-    U.put(set, 'reason', e.reason)
-  else
-    del[#del + 1] = 'reason'
-  end
+  U.put(set, 'reason', e.reason)
+  del[#del + 1] = not e.reason and 'reason' or nil
   if not S.finished[old.status] then
     A.push(prefix, 'finished', id, 'rollout', e.rollout, 'status', e.to)
   end

@@ -27,7 +27,7 @@ async def dead_letters(store: StreamStore) -> list[tuple[str, str]]:
 async def test_a_rollout_is_tried_again_when_the_end_is_listed_and_attempts_are_left(
     store: StreamStore, time: Timeline, status: Lost, listed: bool, max_attempts: int
 ) -> None:
-    """Listed in `retry_condition` and below `max_attempts`: requeuing, without an end. Otherwise failed, with one."""
+    """Listed in `retry_condition` and below `max_attempts`: requeuing, without an end; otherwise failed, with one."""
     others: list[AttemptStatus] = [one for one in LOST if one != status]
     config = RolloutConfig(max_attempts=max_attempts, retry_condition=[status] if listed else others)
     await store.enqueue_rollout("x", config=config, rollout_id="r")

@@ -5,9 +5,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 PYTEST_ARGS ?=
+# Agentlightning 0.3.0 with the dependencies of its day: never in the environment of this project.
+PEER := .venv-conformance
+PINS := tests/conformance/requirements-agentlightning-0.3.0.txt tests/conformance/requirements-pytest.txt
 export PYTHON
 
-.PHONY: help demo test unit lint format bench soak clean
+.PHONY: help demo test unit lint format bench soak conformance clean
 
 help:
 	@echo "make demo    a policy that learns, end to end, on an embedded server"
@@ -17,7 +20,8 @@ help:
 	@echo "make format  let ruff rewrite the layout"
 	@echo "make bench   the core benchmarks, as ratios against the raw engine"
 	@echo "make soak    the long repetitions"
-	@echo "make clean   remove .venv and caches"
+	@echo "make conformance  agentlightning 0.3.0, its real client, runner and trainer, on our server"
+	@echo "make clean   remove the virtual environments and caches"
 
 demo: $(VENV)/.ready-demo
 	$(BIN)/agl-streams demo $(ARGS)
@@ -42,11 +46,17 @@ unit: $(VENV)/.ready-dev
 soak: $(VENV)/.ready-dev
 	$(BIN)/pytest -n 2 -m soak --timeout 3600 $(PYTEST_ARGS)
 
+conformance: $(VENV)/.ready-demo $(PEER)/.ready-pins
+	$(PEER)/bin/python -m pytest tests/conformance $(PYTEST_ARGS)
+
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEER) .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/.ready-demo: pyproject.toml tools/make_venv.sh
 	bash tools/make_venv.sh $(VENV) demo
 
 $(VENV)/.ready-dev: pyproject.toml tools/make_venv.sh
 	bash tools/make_venv.sh $(VENV) demo dev
+
+$(PEER)/.ready-pins: $(PINS) tools/make_venv.sh
+	bash tools/make_venv.sh $(PEER) $(addprefix -r ,$(PINS))

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Usage: make_venv.sh FOLDER EXTRA...
-# Makes the virtual environment FOLDER, or mends it, and installs this project into it, editable, with the extras.
-# PYTHON chooses the interpreter. Uses uv where it is on PATH, else venv and pip.
+#        make_venv.sh FOLDER -r FILE -r FILE ...
+# Makes the virtual environment FOLDER, or mends it, and installs this project into it, editable, with the extras; or
+# the pins of the requirements files, these and nothing else. PYTHON chooses the interpreter. Uses uv where it is on PATH, else venv and pip.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=$1
@@ -43,10 +44,19 @@ if ! usable; then
     fi
 fi
 
-echo "installing agl-streams with the extras $extras into $venv" >&2
-if command -v uv >/dev/null; then
-    uv pip install --quiet --python "$venv/bin/python" --editable ".[$extras]"
+if [ "${1:-}" = "-r" ]; then
+    what=(--no-deps "$@")
 else
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".[$extras]"
+    what=(--editable ".[$extras]")
 fi
-for extra in "$@"; do touch "$venv/.ready-$extra"; done
+echo "installing into $venv: ${what[*]}" >&2
+if command -v uv >/dev/null; then
+    uv pip install --quiet --python "$venv/bin/python" "${what[@]}"
+else
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "${what[@]}"
+fi
+if [ "${1:-}" = "-r" ]; then
+    touch "$venv/.ready-pins"
+else
+    for extra in "$@"; do touch "$venv/.ready-$extra"; done
+fi

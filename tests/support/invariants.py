@@ -7,7 +7,7 @@ projections are what the log says, by the server's own ``apply`` and by the fold
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -173,7 +173,7 @@ async def _rebuilt(store: StreamStore, rollout_ids: Sequence[str]) -> list[Compl
 
 
 @asynccontextmanager
-async def _empty_copy(store: StreamStore) -> AsyncIterator[StreamStore]:
+async def _empty_copy(store: StreamStore) -> AsyncGenerator[StreamStore]:
     """A store on an empty namespace beside the one given, which goes afterwards."""
     settings = store.settings.model_copy(update={"namespace": f"{store.settings.namespace}-rebuilt"})
     async with await StreamStore.connect(store.url, settings=settings) as target:

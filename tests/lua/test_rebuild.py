@@ -12,7 +12,7 @@ from agl_streams.fold import fold
 from agl_streams.models import EnqueueRolloutRequest, RolloutConfig
 from agl_streams.replay import BATCH_BYTES, read_history, rebuild
 from agl_streams.store import StreamStore
-from tests.support.rebuild import assert_equal_content, durable_content, folded_content
+from tests.support.rebuild import Content, assert_equal_content, durable_content, folded_content
 from tests.support.scenario import Scenario
 from tests.support.servers import EMBEDDED, REDIS_7_0, Servers
 from tests.support.spans import model_call
@@ -45,6 +45,24 @@ async def test_a_rebuild_on_another_server_has_equal_content(
     assert_equal_content(before, durable_content(new.url, settings.namespace), (first, second))
     folded = folded_content(history, fold(event for event, _ in history), 0, 1)
     assert_equal_content(before, folded, (first, "the fold in Python"))
+
+
+@pytest.mark.leaves_pending
+async def test_any_past_moment_can_be_shown(store: StreamStore, redis_url: str) -> None:
+    """Folding the history up to a moment gives what the server held then, after each step of a story."""
+    scenario, moments = Scenario(), list[Content]()
+    scenario.use_clock(store)
+    for step in scenario.steps():
+        await step(store)
+        await store.settle()
+        moments.append(durable_content(redis_url, store.settings.namespace))
+    history = [one async for one in read_history(store, 0)]
+    for number, content in enumerate(moments):
+        meta = content["0:meta"]
+        assert isinstance(meta, dict)
+        past = history[: int(meta["n"])]
+        folded = folded_content(past, fold(event for event, _ in past), 0, 1)
+        assert_equal_content(content, folded, (f"after step {number}", "folded"))
 
 
 async def test_every_shard_is_rebuilt(settings: Settings, redis_url: str) -> None:

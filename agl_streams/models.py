@@ -79,7 +79,7 @@ class RolloutConfig(Wire):
     timeout_seconds: FiniteFloat | None = None
     unresponsive_seconds: FiniteFloat | None = None
     max_attempts: int = Field(default=1, ge=1)
-    retry_condition: list[AttemptStatus] = Field(default_factory=list[AttemptStatus])
+    retry_condition: list[AttemptStatus] = Field(default_factory=list[AttemptStatus], fail_fast=True)
 
 
 class Rollout(Wire):

@@ -20,7 +20,7 @@ StatusCode: TypeAlias = Literal["UNSET", "OK", "ERROR"]
 
 ListOf: TypeAlias = Annotated[list[T], Field(fail_fast=True)]
 # A union tries every kind of list in turn. Without fail_fast each wrong kind collects one error per element:
-# 120 µs instead of 9 for 500 token ids.
+# 120 µs instead of 9 for 500 token ids. And a huge list of wrong things would fill the memory with errors.
 TupleOf: TypeAlias = Annotated[tuple[T, ...], Field(fail_fast=True), AfterValidator(list)]
 # OpenTelemetry's SDK freezes sequences into tuples; only an exact match keeps (1, 0) from reading as booleans.
 
@@ -97,8 +97,8 @@ class Span(OpenWire):
     name: str
     status: TraceStatus
     attributes: Attributes
-    events: list[Event]
-    links: list[Link]
+    events: ListOf[Event]
+    links: ListOf[Link]
     start_time: FiniteFloat | None
     end_time: FiniteFloat | None
     context: SpanContext | None

@@ -130,6 +130,8 @@ async def _handled(route: Route, call: Call) -> Answer | Stream:
     if route.adapter is not None:
         data = await call.reader.read(call.request)
         value = read_body(data, call.request.text_header(b"content-type"))
+        if route.prune is not None:
+            route.prune(value)
         call.body = validated(route.adapter, value, required=route.body_required)
     try:
         result = await route.handler(call)

@@ -22,7 +22,9 @@ from agl_streams.server.follow import Entries, Follower
 from agl_streams.server.past import past_events
 
 RING: Final = 4096
-"""Events kept for slow tails: a few MB, and seconds of a busy system."""
+"""Events kept for slow tails: about a MB, and seconds of a busy system."""
+RING_BYTES: Final = 16 * 1024 * 1024
+"""The same in bytes: an event of many spans with long ids may have 50 KB."""
 MERGE_S: Final = 0.01
 """How long events of several shards are collected before they go out in time order: far above a read's delay."""
 US_PER_S: Final = 1_000_000
@@ -49,6 +51,11 @@ class Placed:
     shard: int
     event: Event
     cursor: Cursor
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes."""
+        return sum(map(len, self.event.fields.values()))
 
     @cached_property
     def rendered(self) -> bytes:
@@ -111,7 +118,8 @@ class EventHub:
         ]
         self._any_rollout: set[Tail] = set()
         self._by_rollout: defaultdict[str, set[Tail]] = defaultdict(set)
-        self._ring: deque[Placed] = deque(maxlen=RING)
+        self._ring: deque[Placed] = deque()
+        self._ring_bytes = 0
         self._cursor = Cursor.beginning(len(streams))
         self._collected: list[tuple[int, int, Event]] = []
         self._changing = asyncio.Lock()
@@ -190,6 +198,7 @@ class EventHub:
 
     async def _start(self) -> None:
         self._ring.clear()
+        self._ring_bytes = 0
         try:
             self._cursor = Cursor(tuple([await follower.start() for follower in self._followers]))
         except BaseException:
@@ -218,7 +227,11 @@ class EventHub:
 
     def _publish(self, shard: int, event: Event) -> None:
         self._cursor = self._cursor.moved(shard, event.id)
-        self._ring.append(Placed(shard, event, self._cursor))
+        placed = Placed(shard, event, self._cursor)
+        self._ring.append(placed)
+        self._ring_bytes += placed.size
+        while len(self._ring) > RING or self._ring_bytes > RING_BYTES:
+            self._ring_bytes -= self._ring.popleft().size
         self.published += 1
         for tail in chain(self._any_rollout, self._by_rollout.get(event.fields.get("rollout", ""), ())):
             if tail.wanted.admits(event):

@@ -10,8 +10,8 @@ from agl_streams.connection import RedisConnection
 from agl_streams.events import Event, decode
 from agl_streams.server.cursor import Cursor
 
-PAGE: Final = 500
-"""Entries per read, and about as many events in one piece of the answer."""
+PAGE: Final = 100
+"""Entries per read: usually 25 KB, at worst, with many spans of long ids in each, 5 MB."""
 
 
 async def past_events(

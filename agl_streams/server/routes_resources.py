@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from agl_streams.models import UNSET, NamedResources, PaginatedResult, ResourcesUpdate, Worker
-from agl_streams.server import answers, paging
+from agl_streams.server import answers, paging, pruning
 from agl_streams.server.call import Call
 from agl_streams.server.schemas import ResourcesFilter, UpdateWorkerBody, WorkersFilter
 from agl_streams.server.table import Route
@@ -92,7 +92,8 @@ RESOURCES: Final = (
     ),
     Route(
         method="POST", path="/v1/agl/resources", handler=add_resources, status=201, tag="resources",
-        summary="Store new resources, which become the latest", body=NamedResources, answer=ResourcesUpdate,
+        summary="Store new resources, which become the latest", body=NamedResources,
+        prune=pruning.check_resources, answer=ResourcesUpdate,
     ),
     Route(
         method="GET", path="/v1/agl/resources/latest", handler=latest_resources, tag="resources",
@@ -100,7 +101,8 @@ RESOURCES: Final = (
     ),
     Route(
         method="POST", path="/v1/agl/resources/{resources_id}", handler=update_resources, tag="resources",
-        summary="Store the next version of resources, or the first", body=NamedResources, answer=ResourcesUpdate,
+        summary="Store the next version of resources, or the first", body=NamedResources,
+        prune=pruning.check_resources, answer=ResourcesUpdate,
     ),
     Route(
         method="GET", path="/v1/agl/resources/{resources_id}", handler=get_resources, tag="resources",

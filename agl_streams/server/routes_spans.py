@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from agl_streams.models import PaginatedResult, Span
-from agl_streams.server import answers, paging
+from agl_streams.server import answers, paging, pruning
 from agl_streams.server.call import Call
 from agl_streams.server.schemas import (
     NextSequence,
@@ -69,7 +69,7 @@ SPANS: Final = (
     Route(
         method="POST", path="/v1/agl/spans", handler=add_span, status=201, tag="spans",
         summary="Store a span; null when it was there before", query=SpanOptions, body=Span,
-        answer=Span | None,
+        answer=Span | None, prune=pruning.prune_span,
     ),
     Route(
         method="GET", path="/v1/agl/spans", handler=list_spans, tag="spans", summary="List the spans of a rollout",
@@ -89,7 +89,7 @@ SPAN_EXTRAS: Final = (
     Route(
         method="POST", path="/v1/agl/spans/batch", handler=add_spans, status=201, tag="spans",
         summary="Store many spans, in one step for each attempt", body=SpansBody, answer=SequenceIds,
-        ours=True,
+        prune=pruning.prune_spans, ours=True,
     ),
     Route(
         method="POST", path="/v1/agl/spans/next/batch", handler=next_sequences, tag="spans",

@@ -8,15 +8,16 @@ behind them: ``fell_behind`` to a reader that was too slow, ``closing`` when the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from typing import Final
 
 from agl_streams.server.answers import plain
 from agl_streams.server.cursor import Cursor
-from agl_streams.server.events import EventHub, FellBehind, Filter, Tail
+from agl_streams.server.events import EventHub, FellBehind, Filter, Placed, Tail
 
 IDLE_S: Final = 15.0
 """Between signs of life: below the idle time-outs of common proxies (60 s), and it moves the reader's cursor on."""
+PIECE_BYTES: Final = 64 * 1024
 RETRY_MS: Final = 1000
 """When a browser that lost the connection tries again."""
 
@@ -28,14 +29,14 @@ async def server_sent_events(hub: EventHub, wanted: Filter, after: Cursor | None
         yield b"retry: %d\n%b" % (RETRY_MS, _sign_of_life(after or tail.cursor))
         if after is not None:
             async for page in hub.catch_up(tail, after):
-                if page:
-                    yield b"".join([placed.rendered for placed in page])
+                for piece in _pieces(page):
+                    yield piece
         woken = True
         while not hub.closing:
             news = hub.read(tail)
-            if news:
-                yield b"".join([placed.rendered for placed in news])
-            elif not woken:
+            for piece in _pieces(news):
+                yield piece
+            if not news and not woken:
                 yield _sign_of_life(tail.cursor)
             woken = await _woken(tail)
         yield _farewell(b"closing", tail.cursor)
@@ -43,6 +44,20 @@ async def server_sent_events(hub: EventHub, wanted: Filter, after: Cursor | None
         yield _farewell(b"fell_behind", tail.cursor)
     finally:
         await hub.leave(tail)
+
+
+def _pieces(events: list[Placed]) -> Iterator[bytes]:
+    """What is written in one go: many small events, few large ones."""
+    piece: list[bytes] = []
+    size = 0
+    for placed in events:
+        piece.append(placed.rendered)
+        size += len(placed.rendered)
+        if size > PIECE_BYTES:
+            yield b"".join(piece)
+            piece, size = [], 0
+    if piece:
+        yield b"".join(piece)
 
 
 def _sign_of_life(cursor: Cursor) -> bytes:

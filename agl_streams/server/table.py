@@ -33,6 +33,7 @@ class Route:
         body: type of the JSON body; None when the route reads none, or reads it by itself.
         body_required: whether the body may be absent or null.
         nan_is_null: NaN and infinity in the body are stored as null.
+        prune: cuts a wrong body down before it is validated.
         ours: not in Agent-lightning's contract.
         adapter: validates the body.
     """
@@ -48,6 +49,7 @@ class Route:
     body: Any = None
     body_required: bool = True
     nan_is_null: bool = False
+    prune: Callable[[Any], None] | None = None
     ours: bool = False
     adapter: TypeAdapter[Any] | None = field(init=False)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncGenerator
 
 import aiohttp
@@ -17,9 +18,17 @@ from tests.server.support import Api
 
 
 @contextlib.asynccontextmanager
-async def serving(settings: Settings, *, port: int = 0, cors_origins: tuple[str, ...] = ()) -> AsyncGenerator[str]:
-    """The URL of a server that runs until the block is left."""
+async def serving(
+    settings: Settings, *, port: int = 0, cors_origins: tuple[str, ...] = (), send_buffer: int | None = None
+) -> AsyncGenerator[str]:
+    """The URL of a server that runs until the block is left.
+
+    Args:
+        send_buffer: bytes that the kernel keeps for a client that does not read; None: some MB.
+    """
     (listener,) = listen("127.0.0.1", port, 1)
+    if send_buffer is not None:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
     host, bound = listener.getsockname()
     stop = asyncio.Event()
     task = asyncio.create_task(serve_socket(settings, listener, stop, cors_origins=cors_origins))

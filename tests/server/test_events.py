@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,7 +12,8 @@ import aiohttp
 import pytest
 
 from agl_streams.config import Settings
-from agl_streams.models import EnqueueRolloutRequest
+from agl_streams.models import AttemptedRollout, EnqueueRolloutRequest, Span
+from agl_streams.server import asgi
 from agl_streams.server.cursor import Cursor
 from agl_streams.server.events import RING, EventHub, Filter
 from agl_streams.server.sse import server_sent_events
@@ -210,3 +212,38 @@ async def test_a_thousand_readers_hear_of_one_event(api: Api, server_url: str, d
         assert {sent.rollout_id for (sent,) in heard} == {rollout.rollout_id}
         for response in responses:
             response.close()
+
+
+async def test_a_reader_that_stops_reading_is_cut_off(
+    settings: Settings, store: StreamStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that takes nothing for a while loses its connection, and with it what was kept for it."""
+    monkeypatch.setattr(asgi, "STALLED_S", 0.3)
+    started = await store.start_rollout(1)
+    for batch in range(10):
+        ids = [f"{batch}-{number}-" + "x" * 240 for number in range(200)]
+        await store.add_many_spans([span_of(started, span_id) for span_id in ids], assign_sequence=True)
+    async with serving(settings, send_buffer=8192) as url:
+        host, port = url.removeprefix("http://").split(":")
+        client = socket.create_connection((host, int(port)))
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(client, b"GET /v1/agl/events?after=0 HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert (await loop.sock_recv(client, 100)).startswith(b"HTTP/1.1 200 OK")
+        await until(lambda: no_blocked_read(store), what="the tail to end")
+        received = 0
+        while piece := await loop.sock_recv(client, 2**20):
+            received += len(piece)
+        assert received < 300_000
+        client.close()
+
+
+def span_of(attempted: AttemptedRollout, span_id: str) -> Span:
+    ids: dict[str, Any] = {"rollout_id": attempted.rollout_id, "attempt_id": attempted.attempt.attempt_id}
+    return Span.from_attributes(attributes={}, span_id=span_id, **ids)
+
+
+async def no_blocked_read(store: StreamStore) -> bool:
+    info: bytes = ask(store.url, "INFO", "clients")
+    return b"blocked_clients:0" in info

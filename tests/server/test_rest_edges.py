@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 from typing import Any
 
 import aiohttp
 import pytest
 
 from agl_streams.config import Settings
+from agl_streams.models import Span
 from agl_streams.server.app import CONTRACT, EXTENSIONS
 from agl_streams.store import StreamStore
 from tests.server.conftest import serving
@@ -296,3 +298,56 @@ async def test_pages_of_other_origins_may_call_only_when_allowed(api: Api, setti
         assert (preflight.status, preflight.body) == (200, b"OK")
         refused = await cors.send("OPTIONS", "rollouts", headers={**asked, "origin": "http://b"})
         assert (refused.status, refused.body) == (400, b"Disallowed CORS origin")
+
+
+def bad_span(**changes: Any) -> dict[str, Any]:
+    """A span of nobody, with something wrong in it."""
+    context: dict[str, Any] = {"trace_id": "t", "span_id": "s", "is_remote": False, "trace_state": {}}
+    span = Span.from_attributes(attributes={}, rollout_id="ro-x", attempt_id="at-x")
+    return json.loads(span.to_json()) | {"context": context} | changes
+
+
+MANY = range(20_000)
+WRONG_SPANS: list[dict[str, Any]] = [
+    bad_span(attributes={str(n): {} for n in MANY}),
+    bad_span(attributes={str(n): [1, [n]] for n in MANY}),
+    bad_span(events=[{} for _ in MANY]),
+    bad_span(links=[{"context": None} for _ in MANY]),
+    bad_span(events=[{"name": "e", "attributes": {str(n): None for n in MANY}}]),
+    bad_span(resource={"attributes": {str(n): {} for n in MANY}, "schema_url": ""}),
+    bad_span(context={**bad_span()["context"], "trace_state": {str(n): n for n in MANY}}),
+]
+
+
+@pytest.mark.parametrize("span", WRONG_SPANS, ids=range(len(WRONG_SPANS)))
+async def test_a_thousand_faults_are_told_by_a_few(api: Api, span: dict[str, Any]) -> None:
+    """However much is wrong with a span, singly or in bulk, the answer is 422, and short."""
+    for reply in (await api.post("spans", span), await api.post("spans/batch", {"spans": [span, span]})):
+        assert reply.status == 422
+        assert 0 < len(reply.detail) <= 50
+        assert len(reply.body) < 100_000
+
+
+async def test_a_large_span_that_is_right_is_stored_whole(api: Api, direct: StreamStore) -> None:
+    """What is cut down is only what is wrong: thousands of proper attributes all arrive."""
+    attempted = await direct.start_rollout(1)
+    attributes: dict[str, Any] = {str(n): [n, n] for n in range(3000)}
+    assert (await api.post("spans", span_json(attempted, attributes=attributes))).status == 201
+    (stored,) = await direct.query_spans(attempted.rollout_id)
+    assert stored.attributes == attributes
+
+
+async def test_other_lists_of_wrong_things_are_told_by_a_few(api: Api) -> None:
+    """A huge list of wrong rollouts, ids or rules is told by its first, and too many resources by their number."""
+    wrong: list[tuple[str, dict[str, Any]]] = [
+        (ENQUEUE, {"rollouts": [{}] * 20_000}),
+        (ENQUEUE, {"rollouts": [{"input": 1, "config": {"retry_condition": [0] * 20_000}}]}),
+        ("rollouts/search", {"rollout_id_in": [0] * 20_000}),
+        ("waits/rollouts", {"rollout_ids": [None] * 20_000}),
+    ]
+    for path, body in wrong:
+        reply = await api.post(path, body)
+        assert (reply.status, len(reply.detail)) == (422, 1)
+        assert len(reply.body) < 10_000
+    many = await api.post("resources", {str(n): {} for n in MANY})
+    assert (many.status, many.detail) == (400, "a bundle has at most 1000 resources, got 20,000")

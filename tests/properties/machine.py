@@ -116,7 +116,6 @@ class StoreMachine(RuleBasedStateMachine):
         )
         if not done:
             return
-        # A second call looks for more when the first filled its limit exactly; it never does here.
         ids = [self.world.newest_attempt(entry.rollout_id) for entry in self.model.waiting()[:limit]]
         wanted = [*ids, *("no more",) * (limit - len(ids))]
         claimed = self.model.claim(wanted, worker=worker, lease=_us(lease))

@@ -38,4 +38,4 @@ def test_any_history_shows_what_the_model_shows(valkey: Engine) -> None:
 @pytest.mark.timeout(3600)
 def test_any_long_history_shows_what_the_model_shows(valkey: Engine) -> None:
     """The same with many more and longer histories."""
-    run(valkey.url, examples=2000, steps=100)
+    run(valkey.url, examples=1000, steps=100)

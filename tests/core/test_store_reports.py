@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Literal, get_args
 
 import pytest
 
+from agl_streams.config import Settings
 from agl_streams.errors import AttemptEnded, InvalidRequest, NotFound, Superseded
 from agl_streams.models import AttemptedRollout, AttemptStatus, RolloutConfig, RolloutStatus, Span
 from agl_streams.semconv import REASON
@@ -309,6 +311,25 @@ async def test_update_rollout_replaces_what_is_given(store: StreamStore) -> None
     cleared = await store.update_rollout("r", input=None, mode=None, resources_id=None, metadata=None)
     assert (cleared.input, cleared.mode, cleared.resources_id, cleared.metadata) == (None, None, None, None)
     assert (cleared.config, cleared.status) == (RETRY, "queuing")
+
+
+async def test_updates_at_the_same_time_all_take_effect(store: StreamStore, settings: Settings, time: Timeline) -> None:
+    """Each replaces only what it names, also where input, metadata and config are stored together."""
+    await begin(time)
+    numbers = range(8)
+    async with await StreamStore.connect(settings=settings) as other:
+        await asyncio.gather(
+            *(store.update_rollout("r", input=number) for number in numbers),
+            *(other.update_rollout("r", metadata={"number": number}) for number in numbers),
+            *(store.update_attempt("r", "latest", metadata={"number": number}) for number in numbers),
+            other.update_rollout("r", config=RETRY, mode="test"),
+            other.update_attempt("r", "latest", "running"),
+        )
+    rollout, attempt = await time.rollout("r"), await time.attempt("r")
+    assert rollout.input in numbers
+    assert rollout.metadata in [{"number": number} for number in numbers]
+    assert attempt.metadata in [{"number": number} for number in numbers]
+    assert (rollout.config, rollout.mode, rollout.status) == (RETRY, "test", "running")
 
 
 @pytest.mark.parametrize("attempt_id", ["at-none", "latest"])

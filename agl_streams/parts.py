@@ -57,6 +57,7 @@ class Child:
         arguments: further keyword arguments of the target.
         log: file that takes its standard output and error; None shares this process's.
         longest_stop_s: how long it may take to end after SIGTERM before it counts as hanging.
+        longest_orphan_s: the same when its parent has died, and nobody waits for what it would finish.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Child:
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
     log: Path | None = None
     longest_stop_s: float = 15.0
+    longest_orphan_s: float = 5.0
 
     def start(self) -> SpawnProcess:
         """Start it. It ends by itself when this process does, however this process ends."""
@@ -104,7 +106,7 @@ def how_it_ended(process: SpawnProcess) -> str:
     return f"ended with status {code}"
 
 
-def follow_parent(longest_stop_s: float) -> None:
+def follow_parent(longest_orphan_s: float) -> None:
     """End this process when the one that spawned it has died: gracefully, and by force if it hangs.
 
     The sentinel is the end of a pipe that only the parent holds; it is ready when the parent is gone, however it went.
@@ -117,7 +119,7 @@ def follow_parent(longest_stop_s: float) -> None:
         wait([parent.sentinel])
         _log.warning("parent_died", pid=parent.pid)
         os.kill(os.getpid(), signal.SIGTERM)
-        clock.block_s(longest_stop_s)
+        clock.block_s(longest_orphan_s)
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=follow, name="parent", daemon=True).start()
@@ -129,7 +131,7 @@ def _run(child: Child) -> None:
     if child.log is not None:
         _write_to(child.log)
     configure_logging(child.settings)
-    follow_parent(child.longest_stop_s)
+    follow_parent(child.longest_orphan_s)
     _target(child.target)(child.settings, **child.arguments)
 
 

@@ -72,13 +72,14 @@ class Screen:
         self._batch_size = batch_size
         self._ready: list[str] = []
         self._rewards: list[float] = []
+        self._panel: RenderableType = ""
         self._kill_note = ""
         # What is logged meanwhile goes above the display, if both are on the same terminal.
         together = sys.stderr.isatty()
         self._live = Live(console=self._console, auto_refresh=False, redirect_stderr=together)
 
     def __enter__(self) -> Self:
-        if self._console.is_terminal:
+        if self._console.is_terminal and not self._console.quiet:
             self._live.start()
             self._show(Text("starting the engine …"))
         return self
@@ -103,13 +104,13 @@ class Screen:
         done = f"batch {len(self._rewards)}/{self._batches}"
         reward = f"mean reward {step.mean_reward:.2f}"
         title = f"{done} of {self._batch_size} rollouts · policy version {step.version}"
-        panel = Panel(
+        self._panel = Panel(
             curve(self._rewards, self._batches, self._console.width - FRAME_WIDTH),
             title=title,
             subtitle=f"{reward} · {rate:.0f} rollouts/s",
             expand=False,
         )
-        self._show(Group(panel, Text(self._kill_note, style="yellow")) if self._kill_note else panel)
+        self._show(self._progress())
         self._line(f"{done} · {reward} · policy version {step.version}")
 
     def killed(self, killing: Killing, lease_s: float) -> None:
@@ -117,6 +118,7 @@ class Screen:
         count = len(killing.rollout_ids)
         held = f"{count} rollout{'s' if count > 1 else ''}"
         self._kill_note = f"{killing.worker_id} was killed while it held {held}; leases last {lease_s:g} s"
+        self._show(self._progress())
         self._line(self._kill_note)
 
     def close(self, summary: Summary, broken: Sequence[str]) -> None:
@@ -141,6 +143,10 @@ class Screen:
         """The demo has failed: what there is to tell about it, on standard error."""
         for note in notes:
             self._errors.print(escape(note))
+
+    def _progress(self) -> RenderableType:
+        note = [Text(self._kill_note, style="yellow")] if self._kill_note else []
+        return Group(self._panel, *note)
 
     def _show(self, what: RenderableType) -> None:
         if self._live.is_started:

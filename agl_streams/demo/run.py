@@ -150,7 +150,7 @@ async def _train(options: DemoOptions, store: StreamStore, stage: Stage, watcher
                 watcher.step(step, len(progress.rollout_ids) / (clock.monotonic_s() - start))
                 if len(progress.rewards) == kill_after:
                     killing = asyncio.create_task(kill_a_runner(store, stage))
-                    killing.add_done_callback(partial(_tell, watcher))
+                    killing.add_done_callback(partial(_tell, watcher, store.settings.lease_seconds))
         seconds = clock.monotonic_s() - start
     finally:
         if killing is not None:
@@ -162,9 +162,9 @@ async def _train(options: DemoOptions, store: StreamStore, stage: Stage, watcher
     return Outcome(summary, progress.rewards, store.settings.namespace)
 
 
-def _tell(watcher: Watcher, killing: asyncio.Task[Killing]) -> None:
+def _tell(watcher: Watcher, lease_s: float, killing: asyncio.Task[Killing]) -> None:
     if not killing.cancelled() and killing.exception() is None:
-        watcher.killed(killing.result(), LEASE_S)
+        watcher.killed(killing.result(), lease_s)
 
 
 def _configure_logging(settings: Settings) -> None:

@@ -23,7 +23,6 @@ CONCURRENCY: Final = 4  # rollouts at a time per runner: while one waits for the
 READY_WITHIN_S: Final = 60.0  # starting seven Python processes on two busy cores takes some seconds
 LOOK_AGAIN_S: Final = 0.02
 DRAIN_S: Final = 2.0  # a rollout of the demo takes some 50 ms; without the other parts it ends never
-LONGEST_STOP_S: Final = 5.0  # more than draining and the policy server's goodbye to its clients
 NEWS_WITHIN_S: Final = 0.5  # a failure and the death that caused it are heard of in any order
 
 POLICY_SERVER: Final = "agl_streams.demo.policy_server:run"
@@ -130,7 +129,6 @@ class Stage:
             settings=self._settings,
             arguments=arguments,
             log=self._logs.path(name),
-            longest_stop_s=LONGEST_STOP_S,
         )
         process = child.start()
         self._children[name] = child

@@ -50,7 +50,7 @@ def family(settings: Settings, *, where: Path) -> None:
             target=f"{__name__}:{target.__name__}",
             settings=settings,
             arguments=arguments,
-            longest_stop_s=0.2,
+            longest_orphan_s=0.2,
         )
         child.start()
     clock.block_s(HOUR_S)

@@ -168,6 +168,9 @@ def worker(
     ] = None,
     max_rollouts: Annotated[int | None, typer.Option(min=1, help="Stop after so many, in each process.")] = None,
     worker_id: Annotated[str | None, typer.Option(help="Name of the worker. Default: from host and process.")] = None,
+    server: Annotated[
+        str | None, typer.Option(metavar="URL", help="Work for this HTTP server, instead of beside its Redis.")
+    ] = None,
     redis_url: RedisUrl = None,
     namespace: Namespace = None,
     data_dir: DataDir = None,
@@ -180,7 +183,7 @@ def worker(
         raise ConfigError(f"{agent!r} names no agent: give MODULE:AGENT, as in my_agents.math:solve")
     run = load_part("worker")
     sys.path.insert(0, str(Path.cwd()))  # as `python -m` does: an agent in the current folder is found
-    with _server(given) as settings:
+    with _server(given) if server is None else contextlib.nullcontext(given) as settings:
         run(
             settings,
             agent=agent,
@@ -189,6 +192,7 @@ def worker(
             lease_seconds=settings.lease_seconds,
             max_rollouts=max_rollouts,
             worker_id=worker_id,
+            server=server,
         )
 
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 import structlog
 
 from agl_streams.agent import AttemptContext, call_agent, exception_span, spans_for_result
+from agl_streams.connect import Store
 from agl_streams.errors import AglError, InvalidRequest, NotFound
 from agl_streams.models import AttemptedRollout, ResourcesUpdate, Span
-from agl_streams.store import StreamStore
 from agl_streams.values import type_name
 from agl_workers.loops import persist
 from agl_workers.outcome import Outcome, Verdict
@@ -31,7 +31,7 @@ class AttemptRun:
     and a report that comes too late changes nothing. `lose` and `abandon` end the waiting.
     """
 
-    def __init__(self, store: StreamStore, agent: Callable[..., Any], rollout: AttemptedRollout) -> None:
+    def __init__(self, store: Store, agent: Callable[..., Any], rollout: AttemptedRollout) -> None:
         self.rollout = rollout
         self._store = store
         self._agent = agent

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final
@@ -16,15 +15,12 @@ from typing import Any, Final
 import structlog
 
 from agl_streams import clock
+from agl_streams.connect import Store, connect
 from agl_streams.errors import StoreUnavailable
-from agl_streams.keys import shard_of
-from agl_streams.store import StreamStore
-from agl_streams.store.base import us
 from agl_workers.loops import persist, together
 from agl_workers.snapshot import process_snapshot
 
 RENEWALS_PER_LEASE: Final = 3  # two may be lost before the lease is
-RENEW_LIMIT: Final = 200  # leases in one call: 2 ms of the server's time at most
 HEARTBEAT_S: Final = 10.0  # the interval of Agent-lightning's runner
 
 Ids = tuple[str, str]
@@ -42,7 +38,7 @@ class LeaseKeeper:
         ended: done when the thread has ended; its result is the error that ended it, or None. `check` raises it.
     """
 
-    def __init__(self, store: StreamStore, worker_id: str, *, lease_seconds: float, concurrency: int) -> None:
+    def __init__(self, store: Store, worker_id: str, *, lease_seconds: float, concurrency: int) -> None:
         """
         Args:
             store: where to connect to; the keeper makes a store of its own.
@@ -108,33 +104,27 @@ class LeaseKeeper:
             work.result()
 
     async def _work(self) -> None:
-        async with await StreamStore.connect(self._url, settings=self._settings) as store:
+        async with await connect(self._url, settings=self._settings) as store:
             self._connected.set_result(None)
             await together(self._renew_always(store), self._beat_always(store))
 
-    async def _renew_always(self, store: StreamStore) -> None:
+    async def _renew_always(self, store: Store) -> None:
         pause_s = self._lease_s / RENEWALS_PER_LEASE
         while True:
             await clock.sleep_s(pause_s)
             await persist(lambda: self._renew(store), "lease_renewal_delayed", most_pause_s=pause_s)
 
-    async def _renew(self, store: StreamStore) -> None:
-        """Renew every lease held now, in one call per shard."""
+    async def _renew(self, store: Store) -> None:
+        """Renew every lease held now, in few calls."""
         with self._lock:
             held = dict(self._held)
-        by_shard: defaultdict[int, list[Ids]] = defaultdict(list)
-        for ids in held:
-            by_shard[shard_of(ids[0], store.shards)].append(ids)
-        for shard, mine in by_shard.items():
-            for at in range(0, len(mine), RENEW_LIMIT):
-                batch = mine[at : at + RENEW_LIMIT]
-                words = await store.functions(shard).renew(batch, us(self._lease_s))
-                for ids, word in zip(batch, words, strict=True):
-                    if word != "renewed":
-                        self.release(ids)
-                        held[ids](word)
+        words = await store.renew_attempts(list(held), lease_seconds=self._lease_s)
+        for (ids, on_lost), word in zip(held.items(), words, strict=True):
+            if word != "renewed":
+                self.release(ids)
+                on_lost(word)
 
-    async def _beat_always(self, store: StreamStore) -> None:
+    async def _beat_always(self, store: Store) -> None:
         while True:
             with self._lock:
                 held = len(self._held)

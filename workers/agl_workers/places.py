@@ -11,8 +11,8 @@ from typing import Any, Final, assert_never
 import structlog
 
 from agl_streams import clock
+from agl_streams.connect import Store
 from agl_streams.models import AttemptedRollout
-from agl_streams.store import StreamStore
 from agl_workers.attempt_run import AttemptRun
 from agl_workers.lease_keeper import LeaseKeeper
 from agl_workers.outcome import Outcome
@@ -31,7 +31,7 @@ class Places:
     """
 
     def __init__(
-        self, store: StreamStore, agent: Callable[..., Any], keeper: LeaseKeeper, count: int, limit: int | None
+        self, store: Store, agent: Callable[..., Any], keeper: LeaseKeeper, count: int, limit: int | None
     ) -> None:
         """
         Args:

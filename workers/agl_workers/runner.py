@@ -11,10 +11,9 @@ from typing import Any, Final
 
 import structlog
 
-from agl_streams.consumer import RolloutConsumer
+from agl_streams.connect import Consumer, Store, consumer_of
 from agl_streams.errors import InvalidRequest, StoreUnavailable
 from agl_streams.models import AttemptedRollout
-from agl_streams.store import StreamStore
 from agl_workers.lease_keeper import LeaseKeeper
 from agl_workers.loops import persist
 from agl_workers.outcome import Outcome
@@ -30,7 +29,7 @@ class _Shift:
     """What a runner has while it works; ``ended`` is done when the keeper's thread has ended."""
 
     places: Places
-    consumer: RolloutConsumer
+    consumer: Consumer
     keeper: LeaseKeeper
     ended: asyncio.Future[Any]
 
@@ -44,7 +43,7 @@ class Runner:
 
     def __init__(
         self,
-        store: StreamStore,
+        store: Store,
         agent: Callable[..., Any],
         *,
         worker_id: str,
@@ -122,7 +121,7 @@ class Runner:
         with structlog.contextvars.bound_contextvars(worker_id=self.worker_id):
             try:
                 await keeper.start()
-                consumer = RolloutConsumer(self._store, self.worker_id, self._lease_s)
+                consumer = consumer_of(self._store, self.worker_id, self._lease_s)
                 places = Places(self._store, self._agent, keeper, self._concurrency, self._max_rollouts)
                 try:
                     yield _Shift(places, consumer, keeper, asyncio.wrap_future(keeper.ended))
@@ -173,7 +172,7 @@ async def _first_of(shift: _Shift, *awaited: asyncio.Future[Any]) -> None:
     await asyncio.wait({shift.ended, *awaited}, return_when=asyncio.FIRST_COMPLETED)
 
 
-async def _leave(consumer: RolloutConsumer) -> None:
+async def _leave(consumer: Consumer) -> None:
     try:
         await consumer.close()
     except StoreUnavailable as error:

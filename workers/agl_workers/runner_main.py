@@ -11,8 +11,8 @@ from functools import partial
 import structlog
 
 from agl_streams.config import Settings
+from agl_streams.connect import connect
 from agl_streams.process import run_until_stopped
-from agl_streams.store import StreamStore
 from agl_workers.agent_loading import load_agent
 from agl_workers.runner import DRAIN_S
 from agl_workers.runner_process import RunnerPlan, run_runner
@@ -31,6 +31,7 @@ def run(
     max_rollouts: int | None = None,
     worker_id: str | None = None,
     drain_seconds: float = DRAIN_S,
+    server: str | None = None,
 ) -> None:
     """Run an agent on rollouts until SIGTERM or SIGINT; then finish what is held, within the drain time.
 
@@ -39,6 +40,7 @@ def run(
         processes: one runs in this process, several in children of it.
         lease_seconds: how soon a dead runner is noticed; None takes ``settings.lease_seconds``.
         max_rollouts: end after so many, in each process.
+        server: URL of an HTTP server to work for; None works beside the store of the settings.
         worker_id: the worker's name; with several processes each adds its number. None: host name and process id.
 
     Raises:
@@ -56,6 +58,7 @@ def run(
             lease_seconds=lease_seconds,
             max_rollouts=max_rollouts,
             drain_seconds=drain_seconds,
+            server=server,
         )
         for name in names
     ]
@@ -63,11 +66,11 @@ def run(
         run_runner(plans[0])
     else:
         load_agent(agent)  # what is wrong with it should end this process, not each child again and again
-        run_until_stopped(partial(_supervise, settings, plans))
+        run_until_stopped(partial(_supervise, settings, server, plans))
 
 
-async def _supervise(settings: Settings, plans: Sequence[RunnerPlan], stop: asyncio.Event) -> None:
-    async with await StreamStore.connect(settings=settings):
+async def _supervise(settings: Settings, server: str | None, plans: Sequence[RunnerPlan], stop: asyncio.Event) -> None:
+    async with await connect(server, settings=settings):
         pass  # as above: a store that cannot be used should end this process
     _log.info("supervisor_started", processes=len(plans))
     await Supervisor(plans).run(stop)

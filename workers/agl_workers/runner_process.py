@@ -12,9 +12,9 @@ import structlog
 
 from agl_streams.agent import Agent
 from agl_streams.config import Settings
+from agl_streams.connect import connect
 from agl_streams.parts import follow_parent
 from agl_streams.process import run_until_stopped
-from agl_streams.store import StreamStore
 from agl_streams.telemetry import configure_logging
 from agl_workers.agent_loading import load_agent
 from agl_workers.runner import Runner
@@ -30,6 +30,7 @@ class RunnerPlan:
 
     Attributes:
         agent: ``MODULE:AGENT``.
+        server: URL of an HTTP server to work for; None works beside the store of the settings.
         worker_id: unique among living runners.
         margin_s: beyond the drain time, how long the process may take to end after SIGTERM. One that takes longer
             hangs, in an agent that blocks the event loop.
@@ -43,6 +44,7 @@ class RunnerPlan:
     max_rollouts: int | None
     drain_seconds: float
     margin_s: float = STOP_MARGIN_S
+    server: str | None = None
 
     @property
     def longest_stop_s(self) -> float:
@@ -71,7 +73,7 @@ def run_child(plan: RunnerPlan) -> None:
 
 
 async def _run(plan: RunnerPlan, agent: Agent[..., Any], stop: asyncio.Event) -> None:
-    async with await StreamStore.connect(settings=plan.settings) as store:
+    async with await connect(plan.server, settings=plan.settings) as store:
         runner = Runner(
             store,
             agent,

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 from agl_streams.store import StreamStore
 from tests.chaos.agents import SPANS
-from tests.support.chaos import events_later, feed
+from tests.support.chaos import events_later, feed, tally
 from tests.support.chaos_processes import Crew
 from tests.support.invariants import check_invariants, wait_until_done
 from tests.support.servers import Server
@@ -29,8 +31,8 @@ LIVES = [0, *(pytest.param(life, marks=pytest.mark.soak) for life in range(1, 11
 pytestmark = [pytest.mark.parametrize("life", LIVES), pytest.mark.timeout(600)]
 
 
-async def play(store: StreamStore, life: int, strike: Callable[[], Awaitable[object]]) -> None:
-    """Play the rounds, with one strike each."""
+async def play(store: StreamStore, life: int, strike: Callable[[], Awaitable[object]]) -> Counter[str]:
+    """Play the rounds, with one strike each; what is in the log afterwards, which a failed or `-rP` run shows."""
     chance = random.Random(random.random() + life)
     rollout_ids: list[str] = []
     for _ in range(ROUNDS):
@@ -40,6 +42,9 @@ async def play(store: StreamStore, life: int, strike: Callable[[], Awaitable[obj
         rollout_ids += await feeding
         await wait_until_done(store, rollout_ids[-ROLLOUTS:])
         await check_invariants(store, rollout_ids, spans=SPANS)
+    kinds = await tally(store)
+    sys.stdout.write(f"{ROUNDS} rounds, {len(rollout_ids)} rollouts: {dict(kinds)}\n")
+    return kinds
 
 
 async def test_a_killed_aggregator_loses_and_doubles_nothing(store: StreamStore, crew: Crew, life: int) -> None:
@@ -64,7 +69,8 @@ async def test_a_killed_runner_loses_and_doubles_nothing(store: StreamStore, cre
         runners.pop(0).kill()
         runners.append(crew.runner("some_work"))
 
-    await play(store, life, strike)
+    kinds = await play(store, life, strike)
+    assert kinds["attempt_lost worker_lost"] > 0  # the kills did hit
 
 
 async def test_a_killed_server_loses_and_doubles_nothing(

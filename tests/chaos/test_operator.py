@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
-from typing import Any, cast
 
 import pytest
 
@@ -13,13 +11,13 @@ from agl_streams.models import EnqueueRolloutRequest
 from agl_streams.store import StreamStore
 from tests.chaos.agents import SPANS
 from tests.support.chaos import events_later, feed, steady_load
+from tests.support.chaos_operator import HANDS, Hand, add_nonsense, delete_stream, entries_of
 from tests.support.chaos_processes import Crew
 from tests.support.invariants import check_invariants, events_of, wait_until_done
 from tests.support.servers import ALL_BINARIES, Server, Servers
 
 HELD = 10  # entries that a reader has in hand
-HANDS = 15
-FUTURE = b"9999999999999-0"
+STRIKES = 15
 MANY = 1_000
 MOST_PER_CALL = 50  # what one call of expire may put back
 
@@ -30,88 +28,13 @@ def server(request: pytest.FixtureRequest, servers: Servers) -> Server:
     return servers.start(request.param, {"appendfsync": "always"})
 
 
-async def entries_of(store: StreamStore) -> list[tuple[str, str]]:
-    """The queue: entry ids and rollouts."""
-    entries = cast("Any", await store.connection.execute("XRANGE", store.functions(0).keys.tasks, "-", "+"))
-    return [(entry.decode(), flat[1].decode()) for entry, flat in entries]
-
-
-async def trim(store: StreamStore, tasks: str) -> None:
-    """Only the newest few are left."""
-    await store.connection.execute("XTRIM", tasks, "MAXLEN", 5)
-
-
-async def delete_entries(store: StreamStore, tasks: str) -> None:
-    """Every other entry is gone."""
-    entries = [entry for entry, _ in await entries_of(store)][::2]
-    if entries:
-        await store.connection.execute("XDEL", tasks, *entries)
-
-
-async def delete_stream(store: StreamStore, tasks: str) -> None:
-    """The stream is gone, and its group with it."""
-    await store.connection.execute("DEL", tasks)
-
-
-async def destroy_group(store: StreamStore, tasks: str) -> None:
-    """The group is gone, and with it who holds what."""
-    await store.connection.execute("XGROUP", "DESTROY", tasks, "runners")
-
-
-async def skip_to_the_end(store: StreamStore, tasks: str) -> None:
-    """The group believes that it has handed everything out."""
-    await store.functions(0).load()
-    await store.connection.execute("XGROUP", "SETID", tasks, "runners", "$")
-
-
-async def delete_consumers(store: StreamStore, tasks: str) -> None:
-    """Readers are gone with what they held: the server then forgets that it was handed out."""
-    await store.functions(0).load()
-    for flat in cast("Any", await store.connection.execute("XINFO", "CONSUMERS", tasks, "runners")):
-        await store.connection.execute("XGROUP", "DELCONSUMER", tasks, "runners", flat[1])
-
-
-async def acknowledge(store: StreamStore, tasks: str) -> None:
-    """Entries in hand are acknowledged without having been begun."""
-    await store.functions(0).load()
-    pending = cast("Any", await store.connection.execute("XPENDING", tasks, "runners", "-", "+", 100))
-    if pending:
-        await store.connection.execute("XACK", tasks, "runners", *[entry[0] for entry in pending])
-
-
-async def add_nonsense(store: StreamStore, tasks: str) -> None:
-    """Entries that no rollout waits for, one of them without any."""
-    await store.connection.execute("XADD", tasks, "*", "hello", "world")
-    await store.connection.execute("XADD", tasks, "*", "rollout", "ro-nobody")
-
-
-async def add_from_the_future(store: StreamStore, tasks: str) -> None:
-    """An entry whose id is later than any event's for centuries: nothing can be added behind it."""
-    later = cast("Any", await store.connection.execute("XREVRANGE", tasks, "+", "-", "COUNT", 1))
-    if not later or later[0][0] < FUTURE:
-        await store.connection.execute("XADD", tasks, FUTURE, "hello", "world")
-
-
-async def skip_to_the_future(store: StreamStore, tasks: str) -> None:
-    """The group believes that it has handed out what will come for centuries."""
-    await store.functions(0).load()
-    await store.connection.execute("XGROUP", "SETID", tasks, "runners", FUTURE)
-
-
-Hand = Callable[[StreamStore, str], Awaitable[None]]
-HANDS_OF_OPERATORS: list[Hand] = [
-    trim, delete_entries, delete_stream, destroy_group, skip_to_the_end, skip_to_the_future, delete_consumers,
-    acknowledge, add_nonsense, add_from_the_future,
-]  # fmt: skip
-
-
 async def hold(store: StreamStore, count: int) -> None:
     """Be handed entries, as a reader that dies before it begins them."""
     tasks = store.functions(0).keys.tasks
     await store.connection.execute("XREADGROUP", "GROUP", "runners", "gone", "COUNT", count, "STREAMS", tasks, ">")
 
 
-@pytest.mark.parametrize("hand", HANDS_OF_OPERATORS, ids=lambda hand: hand.__name__)
+@pytest.mark.parametrize("hand", HANDS, ids=lambda hand: hand.__name__)
 async def test_rollouts_outlive_an_operator(store: StreamStore, crew: Crew, hand: Hand) -> None:
     """Whatever an operator does to a queue with entries in hand and entries waiting, every rollout is done once."""
     ids = await feed(store, 3 * HELD)
@@ -129,9 +52,9 @@ async def test_rollouts_outlive_operators_under_load(store: StreamStore, crew: C
     crew.runner("some_work")
     crew.runner("some_work")
     async with steady_load(store) as ids:
-        for _ in range(HANDS):
+        for _ in range(STRIKES):
             await events_later(store, random.randrange(1, 60))
-            await random.choice(HANDS_OF_OPERATORS)(store, store.functions(0).keys.tasks)
+            await random.choice(HANDS)(store, store.functions(0).keys.tasks)
     await wait_until_done(store, ids)
     await check_invariants(store, ids, spans=SPANS)
     assert [member.name for member in crew.members if not member.running] == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, Final, cast
@@ -60,3 +61,12 @@ async def events_later(store: StreamStore, count: int) -> None:
             after, left = entries[-1][0], left - len(entries)
     finally:
         await reader.close()
+
+
+async def tally(store: StreamStore) -> Counter[str]:
+    """How often each type of event is in the log, by its reason where it has one."""
+    kinds: Counter[str] = Counter()
+    for _, flat in cast("Any", await store.connection.execute("XRANGE", store.functions(0).keys.log, "-", "+")):
+        fields = dict(zip(flat[::2], flat[1::2], strict=True))
+        kinds[" ".join(fields[name].decode() for name in (b"type", b"reason") if name in fields)] += 1
+    return kinds

@@ -62,8 +62,8 @@ async def check_invariants(store: StreamStore, rollout_ids: Sequence[str], *, sp
         rollout_ids: all rollouts that were ever enqueued in the namespace, each exactly once.
         spans: each of them must have succeeded, with so many spans in the attempt that counts; None: in any way.
     """
-    complaints = [Complaint(line) for line in await _foreign_keys(store)]
-    complaints += await _statuses(store, rollout_ids)
+    await _fail(store, [Complaint(line) for line in await _foreign_keys(store)])
+    complaints = await _statuses(store, rollout_ids)
     complaints += await _finished_once(store, rollout_ids)
     for shard in range(store.shards):
         complaints += await _queue(store, shard)
@@ -126,8 +126,9 @@ async def _live_state(store: StreamStore, shard: int) -> list[Complaint]:
             [("ZRANGE", keys.payload("live:deadlines"), 0, -1), ("HKEYS", keys.payload("live:leases"))]
         ),
     )
-    left = [("deadline", one.decode()) for one in deadlines] + [("lease", one.decode()) for one in leases]
-    return [Complaint(f"its attempt {one} still has a {what}", one.split(":")[0]) for what, one in left]
+    left = [(*one.decode().split(":"), "deadline") for one in deadlines]
+    left += [(*one.decode().split(":"), "lease") for one in leases]
+    return [Complaint(f"its attempt {attempt} still has a {what}", rollout) for rollout, attempt, what in left]
 
 
 async def _log(store: StreamStore, shard: int, spans: int | None) -> list[Complaint]:

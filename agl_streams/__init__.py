@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         emit_reward,
         rollout,
     )
+    from agl_streams.client import StoreClient
     from agl_streams.config import Settings, load_settings
     from agl_streams.consumer import RolloutConsumer
     from agl_streams.engine import Engine
@@ -112,6 +113,7 @@ _HOMES = {
     "ServerTooOld": "agl_streams.errors",
     "Settings": "agl_streams.config",
     "Span": "agl_streams.models",
+    "StoreClient": "agl_streams.client",
     "StoreUnavailable": "agl_streams.errors",
     "StreamStore": "agl_streams.store",
     "Superseded": "agl_streams.errors",
@@ -170,6 +172,7 @@ __all__ = [
     "ServerTooOld",
     "Settings",
     "Span",
+    "StoreClient",
     "StoreUnavailable",
     "StreamStore",
     "Superseded",

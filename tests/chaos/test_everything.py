@@ -110,9 +110,8 @@ async def test_everything_at_once(store: StreamStore, crew: Crew, server: Server
     chaos.wake()
     await wait_until_done(store, ids)
     assert await chaos.end_runners() == [0] * runners
-    await wait_until_done(
-        store, ids
-    )  # a late span of a runner that slept revives its attempt, until that is found lost
+    # A late span of a runner that slept revives its old attempt, until that is found lost once more.
+    await wait_until_done(store, ids)
     assert await chaos.end_aggregator() == 0
     await check_invariants(store, ids, spans=SPANS)
     sys.stdout.write(f"{len(done)} strikes, {len(ids)} rollouts: {dict(await tally(store))}\n")

@@ -217,7 +217,9 @@ def draw(rewards: Sequence[float], picture: Path) -> None:
     figure = cast("Any", Figure(figsize=PICTURE_INCHES, dpi=PICTURE_DPI, layout="tight"))
     axes = figure.subplots()
     axes.plot(range(1, len(rewards) + 1), rewards, marker="o", markersize=3)
-    axes.axhline(LAST_AT_LEAST, linestyle=":", linewidth=1, color="grey")
+    axes.axhline(LAST_AT_LEAST, linestyle=":", linewidth=1, color="grey", label="promised for the last batch")
+    axes.legend(loc="lower right")
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set(xlabel="batch", ylabel="mean reward", ylim=(0, 1.02), title="agl-streams demo: the policy learns")
     axes.grid(visible=True, alpha=0.3)
     try:

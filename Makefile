@@ -10,7 +10,7 @@ PEER := .venv-conformance
 PINS := tests/conformance/requirements-agentlightning-0.3.0.txt tests/conformance/requirements-pytest.txt
 export PYTHON
 
-.PHONY: help demo test unit lint format bench soak conformance clean
+.PHONY: help demo test unit lint format bench soak conformance bench-peers clean
 
 help:
 	@echo "make demo    a policy that learns, end to end, on an embedded server"
@@ -21,6 +21,7 @@ help:
 	@echo "make bench   the core benchmarks, as ratios against the raw engine"
 	@echo "make soak    the long repetitions"
 	@echo "make conformance  agentlightning 0.3.0, its real client, runner and trainer, on our server"
+	@echo "make bench-peers  our server and store beside agentlightning's own, as ratios"
 	@echo "make clean   remove the virtual environments and caches"
 
 demo: $(VENV)/.ready-demo
@@ -48,6 +49,9 @@ soak: $(VENV)/.ready-dev
 
 conformance: $(VENV)/.ready-demo $(PEER)/.ready-pins
 	$(PEER)/bin/python -m pytest tests/conformance $(PYTEST_ARGS)
+
+bench-peers: $(VENV)/.ready-demo $(PEER)/.ready-pins
+	$(BIN)/python tools/bench_peers.py --peer-python $(PEER)/bin/python $(ARGS)
 
 clean:
 	rm -rf $(VENV) $(PEER) .pytest_cache .ruff_cache .hypothesis

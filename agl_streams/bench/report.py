@@ -50,7 +50,17 @@ async def seconds_of(work: Callable[[], Awaitable[object]]) -> float:
 async def interleaved(
     pairs: int, first: Callable[[], Awaitable[object]], second: Callable[[], Awaitable[object]]
 ) -> tuple[float, float, float]:
-    """Measure two pieces of work in alternation, so that drift of the machine meets both.
+    """Measure two pieces of work in alternation, see `paired`."""
+    return await paired(pairs, lambda: seconds_of(first), lambda: seconds_of(second))
+
+
+async def paired(
+    pairs: int, first: Callable[[], Awaitable[float]], second: Callable[[], Awaitable[float]]
+) -> tuple[float, float, float]:
+    """Take two measurements in alternation, so that drift of the machine meets both.
+
+    Args:
+        first, second: each takes one measurement and gives its seconds.
 
     Returns:
         Median of (seconds of first / seconds of second), and the median seconds of each.
@@ -58,7 +68,7 @@ async def interleaved(
     ratios: list[float] = []
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(pairs):
-        a, b = await seconds_of(first), await seconds_of(second)
+        a, b = await first(), await second()
         ratios.append(a / b)
         times[0].append(a)
         times[1].append(b)

@@ -112,7 +112,8 @@ class FinishedTail:
                 continue
             for entry_id, fields in cast("Any", reply)[0][1] if reply else ():
                 after = entry_id
-                self._wake(fields[fields.index(b"rollout") + 1].decode())
+                if b"rollout" in fields:  # an entry that is not ours concerns nobody
+                    self._wake(fields[fields.index(b"rollout") + 1].decode())
 
     def _wake(self, rollout_id: str) -> None:
         for waiter in self._waiters.get(rollout_id, ()):

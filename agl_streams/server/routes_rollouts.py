@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from typing import Final
 
 from agl_streams.errors import InvalidRequest
+from agl_streams.lifecycle import WORKER_LOST
 from agl_streams.models import AttemptedRollout, PaginatedResult, Rollout
 from agl_streams.projections import RolloutSums
 from agl_streams.server import answers, paging
@@ -41,22 +44,35 @@ async def dequeue(call: Call) -> bytes:
     if body.limit <= 0:
         return b"[]"
 
-    async def claim() -> list[AttemptedRollout]:
-        return await call.store.dequeue_many_rollouts(
-            limit=body.limit,
-            worker_id=body.worker_id,
-            lease_seconds=body.lease_seconds,
-            request_key=call.request_key,
-        )
-
     if call.repeated and call.request_key:
         before = await call.store.dequeued_before(call.request_key, limit=body.limit)
         if before:
             return answers.many(before)
     if not body.wait > 0:
-        return answers.many(await claim())
-    waiting = call.services.queue.dequeue(claim, min(body.wait, MAX_WAIT_S))
+        return answers.many(await _claim(call, body))
+    waiting = call.services.queue.dequeue(partial(_claim_or_give_back, call, body), min(body.wait, MAX_WAIT_S))
     return answers.many(await call.while_connected(waiting))
+
+
+async def _claim(call: Call, body: DequeueBody) -> list[AttemptedRollout]:
+    return await call.store.dequeue_many_rollouts(
+        limit=body.limit,
+        worker_id=body.worker_id,
+        lease_seconds=body.lease_seconds,
+        request_key=call.request_key,
+    )
+
+
+async def _claim_or_give_back(call: Call, body: DequeueBody) -> list[AttemptedRollout]:
+    claiming = asyncio.ensure_future(_claim(call, body))
+    try:
+        return await asyncio.shield(claiming)
+    except asyncio.CancelledError:
+        # The caller went while it was being given something. Who sent a key can ask for it; for others it goes back.
+        for taken in await claiming if call.request_key is None else ():
+            ids = (taken.rollout_id, taken.attempt.attempt_id)
+            await call.store.update_attempt(*ids, status="unresponsive", reason=WORKER_LOST)
+        raise
 
 
 async def dequeued(call: Call) -> bytes:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+import aiohttp
 import pytest
 
+from agl_streams.config import Settings
 from agl_streams.store import StreamStore
+from tests.server.conftest import serving
 from tests.server.support import Api
+from tests.support.servers import Server, Servers
+from tests.support.waiting import until
 
 CONFIG: dict[str, Any] = {
     "timeout_seconds": None,
@@ -309,3 +315,56 @@ async def test_cancelling_tells_the_reason(api: Api) -> None:
     cancelled = (await api.post(f"rollouts/{queued['rollout_id']}/cancel", {"reason": "not needed"})).json
     assert (cancelled["status"], cancelled["metadata"]) == ("cancelled", {"agl_streams.reason": "not needed"})
     assert (await api.post(f"rollouts/{queued['rollout_id']}/cancel", {"reason": " "})).status == 400
+
+
+async def test_a_dequeue_may_wait_for_work(api: Api, direct: StreamStore) -> None:
+    """With `wait` an empty queue is waited at; each waiting call gets work as it comes, and none when time is over."""
+    assert (await api.post("queues/rollouts/dequeue", {"wait": 0.05})).json == []
+    waiting = [asyncio.create_task(api.post("queues/rollouts/dequeue", {"wait": 20})) for _ in range(3)]
+    made = {(await direct.enqueue_rollout(number)).rollout_id for number in range(3)}
+    assert {(await task).json[0]["rollout_id"] for task in waiting} == made
+
+
+async def test_work_given_to_a_caller_that_has_gone_goes_back(servers: Servers, settings: Settings) -> None:
+    """A caller that hangs up while it is being given a rollout leaves it to others, at once."""
+    redis = servers.start()
+    own = settings.model_copy(update={"redis_url": redis.url})
+    async with (
+        serving(own) as url,
+        aiohttp.ClientSession(url) as session,
+        await StreamStore.connect(settings=own) as store,
+    ):
+        api = Api(session)
+        queued = await store.enqueue_rollout(1)
+        redis.execute("CLIENT", "PAUSE", 600, "WRITE")
+        waiting = asyncio.create_task(api.post("queues/rollouts/dequeue", {"wait": 20}))
+        await until(lambda: calls_in_flight(redis), what="the claim to be on its way")
+        waiting.cancel()
+
+        async def back() -> bool:
+            found = await store.get_rollout_by_id(queued.rollout_id)
+            return found is not None and found.status == "requeuing"
+
+        await until(back, what="the rollout to be back on the queue")
+        (taken,) = (await api.post("queues/rollouts/dequeue")).json
+        assert (taken["rollout_id"], taken["attempt"]["sequence_id"]) == (queued.rollout_id, 2)
+
+
+def calls_in_flight(redis: Server) -> bool:
+    clients = redis.execute("CLIENT", "LIST")
+    assert isinstance(clients, bytes)
+    return b"cmd=fcall " in clients and b"flags=b" in clients
+
+
+async def test_a_repeated_dequeue_gets_the_first_answer(api: Api, direct: StreamStore) -> None:
+    """Under the same key a dequeue is answered as the first time, and what it was given can be asked for alone."""
+    made = [await direct.enqueue_rollout(number) for number in range(3)]
+    key = {"idempotency-key": "k"}
+    first = await api.post("queues/rollouts/dequeue", {"limit": 2}, headers=key)
+    again = await api.post("queues/rollouts/dequeue", {"limit": 2}, headers={**key, "idempotency-repeat": "1"})
+    asked = await api.post("queues/rollouts/dequeued", {"limit": 2}, headers=key)
+    assert first.body == again.body == asked.body
+    assert [one["rollout_id"] for one in first.json] == [one.rollout_id for one in made[:2]]
+    assert (await api.post("queues/rollouts/dequeued", {"limit": 2}, headers={"idempotency-key": "x"})).json == []
+    assert (await api.post("queues/rollouts/dequeued", {"limit": 2})).status == 400
+    assert (await api.post("queues/rollouts/dequeue", headers={"idempotency-key": "k" * 300})).status == 400

@@ -83,12 +83,12 @@ async def memory_cycles(count: int, batched: bool) -> float:
     return await seconds_of(count, 1, lambda: cycle(store, batched=batched))
 
 
-async def otlp(url: str, count: int, tasks: int) -> float:
-    """Export requests of 100 spans, made before the time begins."""
+async def otlp(url: str, count: int, tasks: int, attributes: int) -> float:
+    """Export requests of 100 spans of 1 KB in so many attributes, made before the time begins."""
     client = LightningStoreClient(url, retry_delays=())
     attempted = await client.start_rollout({"task": 1})
     await client.close()
-    bodies = iter([otlp_batch(attempted) for _ in range(count)])
+    bodies = iter([otlp_batch(attempted, attributes) for _ in range(count)])
     async with aiohttp.ClientSession() as session:
 
         async def send() -> None:
@@ -99,7 +99,7 @@ async def otlp(url: str, count: int, tasks: int) -> float:
         return await seconds_of(count, tasks, send)
 
 
-def otlp_batch(attempted: AttemptedRollout) -> bytes:
+def otlp_batch(attempted: AttemptedRollout, attributes: int) -> bytes:
     """One export request."""
     request = ExportTraceServiceRequest()
     group = request.resource_spans.add()
@@ -111,7 +111,9 @@ def otlp_batch(attempted: AttemptedRollout) -> bytes:
         span = scope.spans.add(
             trace_id=os.urandom(16), span_id=os.urandom(8), name="work", start_time_unix_nano=1, end_time_unix_nano=2
         )
-        span.attributes.add(key="payload").value.string_value = secrets.token_urlsafe(SPAN_BYTES)[:SPAN_BYTES]
+        size = SPAN_BYTES // attributes
+        for number in range(attributes):
+            span.attributes.add(key=f"payload.{number}").value.string_value = secrets.token_urlsafe(size)[:size]
     return request.SerializeToString()
 
 

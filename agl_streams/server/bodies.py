@@ -58,6 +58,7 @@ class BodyReader:
             Crowded: there is no room for it now.
             ClientGone: the client went away in the middle.
         """
+        self._check(int(request.header(b"content-length") or 0))  # before the client is told to go on
         message = await request.receive()
         if message["type"] == "http.disconnect":
             raise ClientGone
@@ -65,7 +66,6 @@ class BodyReader:
         if not message.get("more_body", False):
             self._check(len(body))
             return body
-        self._check(int(request.header(b"content-length") or 0))
         parts, size = [body], len(body)
         while message.get("more_body", False):
             message = await request.receive()

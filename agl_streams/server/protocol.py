@@ -11,6 +11,8 @@ from agl_streams.server.asgi import ABORT
 
 PATIENCE_S: Final = 20.0
 """For the head of a request, and again for each stretch of its body."""
+HEAD_BYTES: Final = 64 * 1024
+"""Of a request's first line and headers: browsers and proxies send a few KB."""
 STRETCH_BYTES: Final = 20 * 1024
 """What a body must bring in each stretch: 1 KB a second is slower than any line that is worth waiting for."""
 
@@ -31,6 +33,8 @@ class PatientProtocol(HttpToolsProtocol):
         """Count, and parse."""
         self._received += len(data)
         super().data_received(data)
+        if self._in_head and self._received > HEAD_BYTES and not self.transport.is_closing():
+            self.send_400_response("The head of the request is too large.")
 
     def on_message_begin(self) -> None:
         """A request begins."""

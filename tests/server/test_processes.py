@@ -228,6 +228,17 @@ async def test_huge_bodies_take_bounded_memory(small_server: Served) -> None:
     assert grown < 2 * 64 * MIB, f"{grown / MIB:.0f} MB"
 
 
+async def test_a_head_without_end_is_cut_off(server_url: str) -> None:
+    """A request whose head grows and grows is refused, and its connection closed."""
+    host, port = server_url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"GET /v1/agl/health HTTP/1.1\r\nhost: x\r\n")
+    for number in range(100):
+        writer.write(b"x-%d: %b\r\n" % (number, b"y" * 1000))
+    assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+    writer.close()
+
+
 async def test_requests_that_trickle_are_cut_off(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections that send nothing, half a head, or a body drop by drop are cut, and others are answered meanwhile."""
     monkeypatch.setattr(protocol, "PATIENCE_S", 0.3)

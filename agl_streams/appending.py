@@ -56,14 +56,13 @@ class Group(NamedTuple):
     @classmethod
     def of(cls, rollout_id: str, attempt_id: str, spans: Sequence[NewSpan], token: str) -> Self:
         """The spans of a request. Each takes its token along, by which a repeat is told from a duplicate."""
-        mark = token.encode()
-        args: list[Arg] = []
-        size = 0
-        for span in spans:
-            args += span
-            args[-1] = b"%b|%b" % (mark, span.payload)
-            size += len(span.payload)
-        return cls(rollout_id, attempt_id, len(spans), args, size)
+        mark = f"{token}|".encode()
+        args: list[Arg] = [
+            part
+            for span_id, sequence, first, last, sums, payload in spans
+            for part in (span_id, sequence, first, last, sums, mark + payload)
+        ]
+        return cls(rollout_id, attempt_id, len(spans), args, sum(len(span.payload) for span in spans))
 
     def numbers(self, reply: list[Any]) -> list[int | None]:
         """What the function answered to this group.

@@ -11,19 +11,13 @@ function C.stored_spans(ctx, args, group)
   return redis.call('HMGET', ctx.prefix .. 'spans:' .. group.rollout .. ':' .. group.attempt, unpack(ids))
 end
 
--- Takes a new span into the batch, under its number. Times stay text: only the smaller and the greater are picked.
-function C.take(batch, args, at, number)
-  local count, first, last, sums = batch.count + 1, args[at + 2], args[at + 3], args[at + 4]
-  batch.count, batch.ids[count], batch.numbers[count] = count, args[at], number
-  batch.payloads[2 * count - 1], batch.payloads[2 * count] = args[at], args[at + 5]
+-- Widens the batch's range of times, which stay text: only the smaller and the greater are picked.
+function C.widen(batch, first, last)
   if first ~= batch.from and first ~= '' and (not batch.from or U.less(first, batch.from)) then
     batch.from = first
   end
   if last ~= batch.to and last ~= '' and (not batch.to or U.less(batch.to, last)) then
     batch.to = last
-  end
-  if sums ~= '' then
-    batch.sums = batch.sums and U.add_sums(batch.sums, sums) or sums
   end
 end
 
@@ -32,39 +26,47 @@ end
 -- An explicit number raises the counter, a duplicate's too, so that no later caller is handed it again.
 function C.collect(ctx, args, group)
   local stored, reply, fresh = C.stored_spans(ctx, args, group), { 'ok' }, {}
-  local batch = { count = 0, ids = {}, numbers = {}, payloads = {} }
+  local ids, numbers, payloads, batch = {}, {}, {}, {}
   local before = L.sequence(ctx, group.rollout)
-  local highest, place, given = before, 0, 0
+  local next_number, highest, place, count = before, before, 1, 0
   for at = group.first, group.last, C.SPAN_WIDTH do
-    local span, number = args[at], args[at + 1]
-    place = place + 1
-    if number ~= '' then
-      given = math.max(given, number)
+    local span, number = args[at], tonumber(args[at + 1])
+    if number and number > highest then
+      highest = number
     end
+    place = place + 1
     if fresh[span] then
-      reply[place + 1] = false
-    elseif stored[place] then
-      fresh[span], reply[place + 1] = true, C.stored_by(stored[place], args[at + 5])
+      reply[place] = false
+    elseif stored[place - 1] then
+      fresh[span], reply[place] = true, C.stored_by(stored[place - 1], args[at + 5])
     else
-      if number == '' then
-        highest = highest + 1
-        number = U.int(highest)
+      if not number then
+        next_number = next_number + 1
+        number = next_number
       end
-      fresh[span], reply[place + 1] = true, number
-      C.take(batch, args, at, number)
+      count = count + 1
+      fresh[span], reply[place], ids[count], numbers[count] = true, number, span, number
+      payloads[2 * count - 1], payloads[2 * count] = span, args[at + 5]
+      if args[at + 2] ~= batch.from or args[at + 3] ~= batch.to then
+        C.widen(batch, args[at + 2], args[at + 3])
+      end
+      if args[at + 4] ~= '' then
+        batch.sums = batch.sums and U.add_sums(batch.sums, args[at + 4]) or args[at + 4]
+      end
     end
   end
-  highest = math.max(highest, given)
+  highest = math.max(highest, next_number)
   if highest > before then
     L.set_sequence(ctx, group.rollout, highest)
   end
-  return reply, batch.count > 0 and C.batch_fields(group, batch) or nil, batch.payloads
+  return reply, count > 0 and C.batch_fields(group, batch, ids, numbers) or nil, payloads
 end
 
-function C.batch_fields(group, batch)
+-- `numbers` are below 10^13 (the client refuses greater ones), so joining them as numbers loses no digit.
+function C.batch_fields(group, batch, ids, numbers)
   local fields = {
-    'rollout', group.rollout, 'attempt', group.attempt, 'count', batch.count, 'ids', table.concat(batch.ids, '\n'),
-    'numbers', table.concat(batch.numbers, ','),
+    'rollout', group.rollout, 'attempt', group.attempt, 'count', #ids, 'ids', table.concat(ids, '\n'),
+    'numbers', table.concat(numbers, ','),
   }
   U.put(fields, 'first', batch.from)
   U.put(fields, 'last', batch.to)

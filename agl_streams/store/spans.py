@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
 US_PER_S: Final = 1_000_000
-MAX_SEQUENCE: Final = 2**52  # a double, which Lua counts with, is exact far beyond it
+MAX_SEQUENCE: Final = 10**13  # Lua prints a number to 14 digits, so one below this keeps all of its own
+MAX_TIME_US: Final = 2**52  # a double, which Lua compares times with, is exact far beyond it
 MAX_SPAN_ID: Final = 256
 
 
@@ -153,7 +154,7 @@ def _ids(span: Span) -> tuple[str, str]:
 
 def _time(seconds: float | None) -> str:
     # Times of spans come from the agents' clocks; what is no plain Unix time is kept in the span and left out of sums.
-    if seconds is None or not 0 <= seconds < MAX_SEQUENCE / US_PER_S:
+    if seconds is None or not 0 <= seconds < MAX_TIME_US / US_PER_S:
         return ""
     return str(int(seconds * US_PER_S))
 

@@ -102,9 +102,7 @@ def _put_payloads(content: Content, history: list[tuple[Event, Payloads]], shard
         key = f"{shard}:spans:{event.fields['rollout']}:{event.fields['attempt']}"
         stored = content.setdefault(key, {})
         assert isinstance(stored, dict)
-        numbers = event.fields["numbers"].split(",")
-        for number, (span_id, value) in zip(numbers, payloads.items(), strict=True):
-            stored[span_id] = f"{event.id}|{number}|{_text(value)}"
+        stored.update({span_id: _text(value) for span_id, value in payloads.items()})
 
 
 def _meta(state: State, shards: int) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def run(url: str, *, examples: int, steps: int) -> None:
 @pytest.mark.timeout(600)
 def test_any_history_shows_what_the_model_shows(valkey: Engine) -> None:
     """Whatever happens, in whatever order, store and model show the same, and a rebuild has equal content."""
-    run(valkey.url, examples=150, steps=50)
+    run(valkey.url, examples=200, steps=50)
 
 
 @pytest.mark.soak

@@ -56,11 +56,11 @@ class Group(NamedTuple):
     @classmethod
     def of(cls, rollout_id: str, attempt_id: str, spans: Sequence[NewSpan], token: str) -> Self:
         """The spans of a request. Each takes its token along, by which a repeat is told from a duplicate."""
-        mark = f"{token}|".encode()
+        mark = f"|{token}|".encode()
         args: list[Arg] = [
             part
             for span_id, sequence, first, last, sums, payload in spans
-            for part in (span_id, sequence, first, last, sums, mark + payload)
+            for part in (span_id, sequence, first, last, sums, b"".join((sequence.encode(), mark, payload)))
         ]
         return cls(rollout_id, attempt_id, len(spans), args, sum(len(span.payload) for span in spans))
 

@@ -47,7 +47,7 @@ KINDS: Final = (
     KeyKind("attempt:<rollout>:<attempt>", "hash", True, "projection of an attempt; sums by fold; until retention"),
     KeyKind("body:<rollout>:<version>", "string", True, "input, config, metadata; opaque to functions; immutable"),
     KeyKind("abody:<rollout>:<attempt>:<version>", "string", True, "metadata of an attempt; opaque; immutable"),
-    KeyKind("spans:<rollout>:<attempt>", "hash", True, "span id -> event id, sequence number, request token, payload"),
+    KeyKind("spans:<rollout>:<attempt>", "hash", True, "span id -> sequence number, request token, payload"),
     KeyKind("worker:<worker>", "hash", True, "what transitions say of a worker"),
     KeyKind("resources", "zset", True, "resources ids by the event of their newest version; shard 0"),
     KeyKind("resources:<resources>", "hash", True, "version and times of a bundle; shard 0"),

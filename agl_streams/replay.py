@@ -133,15 +133,7 @@ async def _payloads(store: StreamStore, shard: int, events: list[Event]) -> list
 def _named(event: Event, names: list[str], values: list[bytes | None]) -> Payloads:
     found: Payloads = {}
     for name, value in zip(names, values, strict=True):
-        if value is not None and event.type == "spans":
-            value = _as_it_travels(value, event.id)
         if value is None:
             raise Gap(f"event {event.id} ({event.type}): its payload {name!r} is gone; it cannot be replayed")
         found[name] = value
     return found
-
-
-def _as_it_travels(value: bytes, event_id: str) -> bytes | None:
-    """The payload of a stored span: what is behind its event's id and its number, which the event has."""
-    stored_by, _, payload = value.split(b"|", 2)
-    return payload if stored_by == event_id.encode() else None

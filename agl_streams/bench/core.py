@@ -90,9 +90,11 @@ async def _batched(store: StreamStore, pairs: int) -> Row:
     ids = (f"{number:016x}" for number in itertools.count())
     commands = [("XADD", _raw_stream(store), "*", "span", payload)] * BATCH
     # Made before the clock runs, as the bare commands are: making spans is the caller's work, whatever stores them.
+    # They have their numbers, as spans of the proxy and of Agent-lightning's clients have.
+    numbers = itertools.count(1)
     prepared = iter(
         [
-            [NewSpan(next(ids), "", "1000000", "2000000", "", payload) for _ in range(BATCH)]
+            [NewSpan(next(ids), str(next(numbers)), "1000000", "2000000", "", payload) for _ in range(BATCH)]
             for _ in range(pairs * BATCHES)
         ]
     )

@@ -49,11 +49,6 @@ end
 -- Payloads and the heartbeat at once; sums are the aggregator's (fold.lua), because only sums commute.
 function A.spans(prefix, id, e, payloads)
   local attempt = e.rollout .. ':' .. e.attempt
-  local at = 1
-  for number in string.gmatch(e.numbers, '%d+') do
-    payloads[at + 1] = id .. '|' .. number .. '|' .. payloads[at + 1]
-    at = at + 2
-  end
   redis.call('HSET', prefix .. 'spans:' .. attempt, unpack(payloads))
   local seen = redis.call('HGET', prefix .. 'attempt:' .. attempt, 'heartbeat')
   if not seen or tonumber(seen) < tonumber(e.time) then

@@ -2,17 +2,17 @@
 -- does: stores new spans, drops those that their attempt already has, and wakes the attempt (a span is a heartbeat). One call carries groups of several callers, each of one attempt. The hot path: of the attempt it reads one field, and the rest only to wake it.
 -- flags:
 -- keys: meta
--- args: clock, then per group: rollout, attempt, number of spans, then per span: span id, sequence number ('' = take the next), start_us, end_us ('' = none), sums ('' or 'calls,prompt,completion,incomplete,rewards,reward'), payload (the token of its request, '|', the opaque bytes)
+-- args: clock, then per group: rollout, attempt, number of spans, then per span: span id, sequence number ('' = take the next), start_us, end_us ('' = none), sums ('' or 'calls,prompt,completion,incomplete,rewards,reward'), payload (its number if it has one, '|', the token of its request, '|', the opaque bytes)
 -- result: ok, then per group: ok and per span its sequence number, or false for one that was there before; or not_found_rollout, not_found_attempt
 -- events: attempt_running, spans
 C.SPAN_WIDTH = 6
 
--- A stored span is its event id, '|', its sequence number, '|', its payload, which begins with the token of the request
--- that brought it.
+-- A stored span is its sequence number, '|', the token of the request that brought it, '|', the opaque bytes. One that
+-- comes with its number is stored as it came: copying a kilobyte twice in Lua takes as long as storing it.
 -- Returns the sequence number that a repeat of the same request should see again, or false.
 function C.stored_by(value, payload)
-  local sequence, by = string.match(value, '^[^|]*|(%d+)|([^|]*)|')
-  return by == string.match(payload, '^[^|]*') and sequence
+  local sequence, by = string.match(value, '^(%d+)|([^|]*)|')
+  return by == string.match(payload, '^%d*|([^|]*)|') and sequence
 end
 
 -- Wakes an attempt that is preparing or was given up, and with it the rollout that waits for it.

@@ -40,13 +40,14 @@ function C.collect(ctx, args, group)
     elseif stored[place - 1] then
       fresh[span], reply[place] = true, C.stored_by(stored[place - 1], args[at + 5])
     else
+      local payload = args[at + 5]
       if not number then
         next_number = next_number + 1
-        number = next_number
+        number, payload = next_number, U.int(next_number) .. payload
       end
       count = count + 1
       fresh[span], reply[place], ids[count], numbers[count] = true, number, span, number
-      payloads[2 * count - 1], payloads[2 * count] = span, args[at + 5]
+      payloads[2 * count - 1], payloads[2 * count] = span, payload
       if args[at + 2] ~= batch.from or args[at + 3] ~= batch.to then
         C.widen(batch, args[at + 2], args[at + 3])
       end

@@ -5,11 +5,12 @@
 function C.collect_one(ctx, args, group)
   local at = group.first
   local known = redis.call('HGET', ctx.prefix .. 'spans:' .. group.rollout .. ':' .. group.attempt, args[at])
-  local number = args[at + 1]
+  local number, payload = args[at + 1], args[at + 5]
   if number ~= '' then
     L.raise_sequence(ctx, group.rollout, tonumber(number))
   elseif not known then
     number = U.int(L.take_sequences(ctx, group.rollout, 1))
+    payload = number .. payload
   end
   if known then
     return { 'ok', C.stored_by(known, args[at + 5]) }
@@ -18,5 +19,5 @@ function C.collect_one(ctx, args, group)
   U.put(fields, 'first', args[at + 2] ~= '' and args[at + 2])
   U.put(fields, 'last', args[at + 3] ~= '' and args[at + 3])
   U.put(fields, 'sums', args[at + 4] ~= '' and args[at + 4])
-  return { 'ok', number }, fields, { args[at], args[at + 5] }
+  return { 'ok', number }, fields, { args[at], payload }
 end

@@ -281,8 +281,8 @@ class QueriesMixin(StoreBase):
 
 
 def decode_span(value: bytes) -> Span:
-    """A stored span: event id, sequence number, request token and the payload's bytes, see ``append_spans.lua``."""
-    _, number, _, payload = value.split(b"|", 3)
+    """A stored span: sequence number, request token and the payload's bytes, see ``append_spans.lua``."""
+    number, _, payload = value.split(b"|", 2)
     span = Span.from_json(bodies.unpack(payload))
     sequence_id = int(number)
     return span if span.sequence_id == sequence_id else span.model_copy(update={"sequence_id": sequence_id})

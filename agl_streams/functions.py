@@ -168,6 +168,12 @@ class ShardFunctions:
             numbers += await self._appender.append(Group.of(rollout_id, attempt_id, batch, mark))
         return numbers
 
+    def append_call(self, rollout_id: str, attempt_id: str, spans: Sequence[NewSpan]) -> tuple[Arg, ...]:
+        """The bare command that `append_spans` sends, for a benchmark that sends it through another client."""
+        group = Group.of(rollout_id, attempt_id, spans, new_token())
+        function = self._names["append_spans"]
+        return (b"FCALL", function, 1, self.keys.meta, b"", rollout_id, attempt_id, group.length, *group.args)
+
     async def _append(self, args: list[Arg]) -> list[Any]:
         return await self._write("append_spans", *args)
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
 from agl_streams.config import ENV_PREFIX, Settings, load_settings
 from agl_streams.connection import RedisConnection
@@ -22,6 +24,10 @@ from tests.support.servers import Servers
 
 if TYPE_CHECKING:
     from agl_streams.store import StreamStore
+
+# How fast a machine makes examples says nothing of the code; a timed verdict has no place in a test.
+hypothesis_settings.register_profile("agl-streams", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+hypothesis_settings.load_profile("agl-streams")
 
 _failed = pytest.StashKey[bool]()
 

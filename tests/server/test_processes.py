@@ -235,7 +235,12 @@ async def test_a_head_without_end_is_cut_off(server_url: str) -> None:
     writer.write(b"GET /v1/agl/health HTTP/1.1\r\nhost: x\r\n")
     for number in range(100):
         writer.write(b"x-%d: %b\r\n" % (number, b"y" * 1000))
-    assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+    try:
+        answer = await reader.read()
+    except ConnectionResetError:
+        answer = b""
+    # A close while the client still sends is a reset, and the kernel then drops an answer that was not read yet.
+    assert answer == b"" or answer.startswith(b"HTTP/1.1 400 ")
     writer.close()
 
 

@@ -34,7 +34,7 @@ MAX_INTEGER_BITS: Final = 14_000
 SHOWN: Final = 80
 """Characters of a bad value that an error shows."""
 
-_GIVEN_ID: Final = re.compile(r"[A-Za-z0-9._~-]{1,128}")
+GIVEN_ID: Final = re.compile(r"[A-Za-z0-9._~-]{1,128}")
 _RESERVED_IDS: Final = frozenset({"latest", "search"})  # path words of the HTTP API
 _MAX_TEXT_ID: Final = 256
 _PLAIN: Final = frozenset({str, int, bool, type(None)})
@@ -215,7 +215,7 @@ def refuse_unwritable(value: Any, path: str) -> None:
 
 
 def _check_given_id(text: object, what: str) -> str:
-    if not isinstance(text, str) or not _GIVEN_ID.fullmatch(text):
+    if not isinstance(text, str) or not GIVEN_ID.fullmatch(text):
         raise InvalidRequest(f"{what} must be 1 to 128 characters of A-Z a-z 0-9 . _ ~ -, got {shown(text)}")
     if text in _RESERVED_IDS:
         raise InvalidRequest(f"{what} {text!r} is a reserved word; choose another")

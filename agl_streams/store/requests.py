@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar, cast, get_args
 
@@ -11,7 +10,7 @@ from agl_streams import bodies
 from agl_streams.errors import InvalidRequest, NotFound
 from agl_streams.functions import NewRollout
 from agl_streams.models import AttemptStatus, EnqueueRolloutRequest, RolloutConfig, RolloutMode, RolloutStatus
-from agl_streams.values import check_resources_id, check_rollout_id, new_rollout_id, shown, type_name
+from agl_streams.values import GIVEN_ID, check_resources_id, check_rollout_id, new_rollout_id, shown, type_name
 
 T = TypeVar("T")
 
@@ -84,23 +83,20 @@ def time_us(seconds: object, what: str) -> str:
     return str(round(seconds * US_PER_S))
 
 
-_ID: Final = re.compile(r"[A-Za-z0-9._~-]{1,128}")
-
-
 def known_form(some_id: str) -> str:
     """A rollout or attempt id as it may stand in a key. Another form cannot exist, so it is reported as missing.
 
     Raises:
         NotFound: it has another form.
     """
-    if not isinstance(some_id, str) or not _ID.fullmatch(some_id):  # pyright: ignore[reportUnnecessaryIsInstance] — callers may be untyped
+    if not is_known_form(some_id):
         raise NotFound(f"there is no rollout or attempt {shown(some_id)}: ids are 1 to 128 of A-Z a-z 0-9 . _ ~ -")
     return some_id
 
 
 def is_known_form(some_id: object) -> bool:
     """Whether something may be a rollout or attempt id at all."""
-    return isinstance(some_id, str) and _ID.fullmatch(some_id) is not None
+    return isinstance(some_id, str) and GIVEN_ID.fullmatch(some_id) is not None
 
 
 def one_of(value: object, allowed: tuple[str, ...], what: str) -> str:

@@ -25,6 +25,7 @@ ENV_PREFIX = "AGL_"
 MIB = 1024 * 1024
 MAX_SHARDS = 256  # each shard costs every runner and aggregator a blocked read; more nodes than this is not the design
 MAX_PORT = 65_535
+MAX_DEQUEUE_WAIT_S = 20.0  # Agent-lightning's client gives a request up after 30 s
 MAX_SECONDS = 30 * 24 * 3600.0  # a lease above a month is a typing error
 
 _REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+cluster", "redis+sentinel")
@@ -110,6 +111,12 @@ class Settings(BaseSettings):
 
     lease_seconds: Annotated[float, Field(gt=0, le=MAX_SECONDS)] = 30.0
     """How soon a dead runner is noticed."""
+    dequeue_wait_seconds: Annotated[float, Field(ge=0, le=MAX_DEQUEUE_WAIT_S)] = 0.4
+    """How long the HTTP server holds a dequeue that finds nothing and does not say how long it waits; 0: not at all.
+
+    Agent-lightning's runner sleeps 5 s after an empty answer, and its first question often comes just before the first
+    task. Held for longer, it would be later to hear that training is over.
+    """
     max_deliveries: Annotated[int, Field(ge=1)] = 3
     """Claims of a rollout, lost runners included, before it is given up and put on the dead stream."""
     min_replicas: Annotated[int, Field(ge=0)] = 0

@@ -11,7 +11,7 @@ from agl_streams.lifecycle import WORKER_LOST
 from agl_streams.models import AttemptedRollout, PaginatedResult, Rollout
 from agl_streams.projections import RolloutSums
 from agl_streams.server import answers, paging
-from agl_streams.server.call import REQUEST_KEY, Call
+from agl_streams.server.call import REQUEST_KEY, Call, Draining
 from agl_streams.server.schemas import (
     CancelBody,
     DequeueBody,
@@ -48,10 +48,16 @@ async def dequeue(call: Call) -> bytes:
         before = await call.store.dequeued_before(call.request_key, limit=body.limit)
         if before:
             return answers.many(before)
-    if not body.wait > 0:
+    wait_s = call.store.settings.dequeue_wait_seconds if body.wait is None else body.wait
+    if not wait_s > 0:
         return answers.many(await _claim(call, body))
-    waiting = call.services.queue.dequeue(partial(_claim_or_give_back, call, body), min(body.wait, MAX_WAIT_S))
-    return answers.many(await call.while_connected(waiting))
+    waiting = call.services.queue.dequeue(partial(_claim_or_give_back, call, body), min(wait_s, MAX_WAIT_S))
+    try:
+        return answers.many(await call.while_connected(waiting))
+    except Draining:
+        if body.wait is None:  # nobody asked for a wait, so its end is no fault: the queue was empty
+            return b"[]"
+        raise
 
 
 async def _claim(call: Call, body: DequeueBody) -> list[AttemptedRollout]:

@@ -44,7 +44,10 @@ class DequeueBody(BaseModel):
     limit: int = 1
     worker_id: str | None = None
     lease_seconds: float | None = LEASE
-    wait: float = Field(default=0.0, description="Extension: how many seconds to wait when the queue is empty.")
+    wait: float | None = Field(
+        default=None,
+        description="Extension: how many seconds to wait when the queue is empty; null: as the server's setting says.",
+    )
 
 
 class DequeuedBody(BaseModel):

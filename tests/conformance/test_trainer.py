@@ -29,8 +29,8 @@ class Training:
     """What a run has left.
 
     Attributes:
-        whole_s: of `Trainer.fit`. Mostly chance: a runner whose first dequeue comes before the first enqueue sleeps for
-            4.5 to 5.5 s, on any server.
+        whole_s: of `Trainer.fit`. A runner whose dequeue finds nothing sleeps for 4.5 to 5.5 s. On agentlightning's own
+            server it is chance whether its first one comes before the first enqueue; ours holds it for a moment.
         work_s: from the beginning of the first attempt to the end of the last rollout, by the server's own times.
         workers: how many runners had a part in it. Also chance: one may sleep while the other does everything.
         counted: the server's statistics.

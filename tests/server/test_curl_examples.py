@@ -10,8 +10,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from agl_streams.store import StreamStore
 from tests.support.processes import ROOT
 from tests.support.servers import missing

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import Any, Final, Self, cast
+from typing import Any, Final, Self, TypeVar, cast
 
 from agl_streams import clock
 from agl_streams.config import Settings, load_settings
@@ -13,9 +13,12 @@ from agl_streams.connection import RedisConnection
 from agl_streams.errors import ConfigError
 from agl_streams.functions import ExpireResult, FoldResult, ShardFunctions
 from agl_streams.keys import ShardKeys, escape, shard_of, unescape
+from agl_streams.late import LateConnection
 from agl_streams.store import requests
 from agl_streams.tail import FinishedTail
 from agl_streams.values import check_worker_id
+
+StoreT = TypeVar("StoreT", bound="StoreBase")
 
 US_PER_S: Final = 1_000_000
 SCAN: Final = 500  # entries of a sorted set or stream per call
@@ -23,7 +26,11 @@ BEGIN_WITHIN_MS: Final = 3000  # an entry delivered but not begun for this long 
 
 
 class StoreBase:
-    """Connection, shards and life cycle. Made by `connect`, closed by `close` or as an async context manager."""
+    """Connection, shards and life cycle. Made by `connect`, closed by `close` or as an async context manager.
+
+    A store belongs to the process and event loop that it was made in. A pickle of it holds the URL (with its password),
+    the settings and so the namespace; what comes out of it is a store of the process and loop that use it first.
+    """
 
     def __init__(self, url: str, settings: Settings, connection: RedisConnection) -> None:
         """Use `connect`."""
@@ -67,12 +74,22 @@ class StoreBase:
             )
         connection = await RedisConnection.open(url, settings=settings)
         try:
-            store = cls(url, settings, connection)
-            await asyncio.gather(*(functions.load() for functions in store._functions))
+            return await cls(url, settings, connection).open()
         except BaseException:
             await connection.close()
             raise
-        return store
+
+    async def open(self) -> Self:
+        """Connect, unless that is done, and make or check the namespace. `connect` has done it.
+
+        A store that came by pickle does the first by itself at its first use; before a `RolloutConsumer` is made of it,
+        and where a namespace that does not fit should be told at once, open it.
+
+        Raises:
+            As `connect`.
+        """
+        await asyncio.gather(*(functions.load() for functions in self._functions))
+        return self
 
     async def close(self) -> None:
         """Stop the shared readers and close the connections. Safe to call twice."""
@@ -88,11 +105,10 @@ class StoreBase:
         await self.close()
 
     def __reduce__(self) -> Any:
-        # A store belongs to a process and a loop; what can travel is how to make one.
-        raise ConfigError(
-            f"a StreamStore (of {self.connection.public_url}) cannot be pickled: it holds sockets of this process. "
-            "Pickle its url and settings, and call StreamStore.connect(url, settings=settings) in the other process"
-        )
+        return _arrived, (type(self), self.url, self.settings)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of namespace {self.settings.namespace!r} at {self.connection.public_url}>"
 
     def functions(self, shard: int) -> ShardFunctions:
         """The commands of one shard."""
@@ -155,6 +171,11 @@ class StoreBase:
     def _lease(self, lease_seconds: float | None) -> str:
         """A lease as functions take it: microseconds, '' for none."""
         return requests.limit_us(lease_seconds, "lease_seconds")
+
+
+def _arrived(kind: type[StoreT], url: str, settings: Settings) -> StoreT:
+    """A store that came by pickle."""
+    return kind(url, settings, LateConnection(url, settings))
 
 
 def us(seconds: float) -> str:

@@ -74,6 +74,20 @@ def test_data_outlives_a_stop(data_dir: Path) -> None:
         engine.stop()
 
 
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="only Linux shows the environment of a process")
+@pytest.mark.parametrize("chosen", [None, "glibc.malloc.tcache_count=77"])
+def test_the_allocator_keeps_freed_memory_at_hand(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch, chosen: str | None
+) -> None:
+    """The server's allocator is tuned for a store that holds much, unless its operator has tuned it."""
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    if chosen:
+        monkeypatch.setenv("GLIBC_TUNABLES", chosen)
+    with Engine.start(data_dir) as engine:
+        environment = Path(f"/proc/{engine.pid}/environ").read_text().split("\0")
+    assert f"GLIBC_TUNABLES={chosen or 'glibc.malloc.tcache_count=1000'}" in environment
+
+
 async def test_the_client_connects_to_it(engine: Engine) -> None:
     """Its URL is one that the client takes."""
     connection = await RedisConnection.open(engine.url)

@@ -117,6 +117,8 @@ class Settings(BaseSettings):
     Agent-lightning's runner sleeps 5 s after an empty answer, and its first question often comes just before the first
     task. Held for longer, it would be later to hear that training is over.
     """
+    worker_idle_seconds: Annotated[float, Field(gt=0, le=MAX_SECONDS)] = 86_400.0
+    """How long a worker may be idle, with nothing open, before it is forgotten."""
     max_deliveries: Annotated[int, Field(ge=1)] = 3
     """Claims of a rollout, lost runners included, before it is given up and put on the dead stream."""
     min_replicas: Annotated[int, Field(ge=0)] = 0

@@ -114,6 +114,11 @@ TYPES: Final[dict[str, EventType]] = {
         },
     ),
     "worker_idle": EventType("a worker found the queue empty", "worker", {"worker": "worker id, escaped"}),
+    "worker_retired": EventType(
+        "a worker, or a consumer of its name, was idle for long with nothing open and is forgotten",
+        "worker",
+        {"worker": "worker id, escaped"},
+    ),
     "resources_updated": EventType(
         "a version of a bundle of resources was stored (payload resources:<resources>:<version>)",
         "resources",

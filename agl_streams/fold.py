@@ -190,6 +190,11 @@ def _worker_idle(state: State, event: Event) -> None:
     row.pop("attempt", None)
 
 
+def _worker_retired(state: State, event: Event) -> None:
+    state.workers_since.pop(event.fields["worker"], None)
+    state.workers.pop(event.fields["worker"], None)
+
+
 def _spans(state: State, event: Event) -> None:
     e = event.fields
     attempt = (e["rollout"], e["attempt"])
@@ -238,6 +243,7 @@ _BY_TYPE: Final[dict[str, Callable[[State, Event], None]]] = {
     "attempt_updated": _attempt_moved,
     "spans": _spans,
     "worker_idle": _worker_idle,
+    "worker_retired": _worker_retired,
     "resources_updated": _resources,
     "grace": _nothing,
 }

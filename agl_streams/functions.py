@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import structlog
 
 from agl_streams.appending import Group, NewSpan, SpanAppender
 from agl_streams.connection import Arg, RedisConnection, Reply
 from agl_streams.errors import CommandFailed, StoreUnavailable, outcome_error
+from agl_streams.function_types import ExpireResult, FoldResult, NewRollout
 from agl_streams.keys import ShardKeys
 from agl_streams.library import LEAVE_LIMIT, Library, library
-from agl_streams.projections import View
+from agl_streams.projections import US_PER_S, View
 
 TRIES: Final = 20  # of one call, while the server loses functions or namespace before it is repeated
 TOKEN_BYTES: Final = 8  # tells a repeat of a request from any other request
@@ -29,6 +29,7 @@ FOLD_LIMIT: Final = 200
 EXPIRE_LIMIT: Final = 20  # ending a lost attempt writes a dozen keys: some 100 µs each
 READ_LIMIT: Final = 100
 REPLAY_LIMIT: Final = 100
+RETIRE_LIMIT: Final = 50  # workers forgotten in one call: some 30 µs each
 # One call never works longer than about 2 ms, so that no client waits for another's batch. Wrappers loop over these.
 
 _log = structlog.get_logger()
@@ -38,44 +39,6 @@ _T = TypeVar("_T")
 def new_token() -> str:
     """A token for one request, the same on all its repeats."""
     return secrets.token_hex(TOKEN_BYTES)
-
-
-class NewRollout(NamedTuple):
-    """A rollout as `enqueue` and `start_rollout` take it, in their order; times in microseconds, '' for none."""
-
-    rollout_id: str
-    body: bytes
-    mode: str
-    resources: str
-    timeout_us: str
-    unresponsive_us: str
-    max_attempts: int
-    retry: str
-
-
-@dataclass(frozen=True, slots=True)
-class FoldResult:
-    """What one fold did: events read (0: the log is folded to its end) and the last one's id."""
-
-    events: int
-    last_id: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class ExpireResult:
-    """What one expire did.
-
-    Attributes:
-        ended: attempts ended.
-        redelivered: queue entries put back or given up.
-        next_deadline_us: when the next deadline is due, Unix microseconds; None when there is none.
-        more: whether more is due now than one call may handle.
-    """
-
-    ended: int
-    redelivered: int
-    next_deadline_us: int | None
-    more: bool
 
 
 class ShardFunctions:
@@ -107,6 +70,13 @@ class ShardFunctions:
     async def execute(self, *args: Arg) -> Reply:
         """A plain command on one of the shard's keys, on the node that holds them. Safe to repeat."""
         return await self._connection.execute(*args)
+
+    async def time_us(self) -> int:
+        """The time by which the commands judge, Unix microseconds: clocks of machines disagree."""
+        if self.clock_us is not None:
+            return self.clock_us()
+        seconds, microseconds = cast("list[bytes]", await self.execute("TIME"))
+        return int(seconds) * US_PER_S + int(microseconds)
 
     async def enqueue(self, rollouts: Sequence[NewRollout]) -> list[View]:
         """Put rollouts on the queue in order; one that exists is returned as it is."""
@@ -232,6 +202,13 @@ class ShardFunctions:
         """Store a worker's heartbeat; ``stats`` empty leaves them as they are."""
         return (await self._write("heartbeat", worker, stats, lease_us))[0]
 
+    async def retire_workers(self, workers: Sequence[str], idle_us: str) -> list[str]:
+        """Forget those of these workers (escaped ids) that have been idle for so long; returns whom."""
+        retired: list[str] = []
+        for batch in _batches(workers, RETIRE_LIMIT):
+            retired += [worker.decode() for worker in await self._write("retire_workers", idle_us, *batch)]
+        return retired
+
     async def fold(self, limit: int = FOLD_LIMIT) -> FoldResult:
         """Add up the next events.
 
@@ -289,6 +266,10 @@ class ShardFunctions:
     async def read_workers(self, workers: Sequence[str]) -> list[View | None]:
         """Workers by escaped id; None where unknown."""
         return await self._read_many("read_workers", workers)
+
+    async def read_holders(self, rollout_ids: Sequence[str]) -> list[str | None]:
+        """Per rollout the worker (escaped id) of its newest attempt where that is open; None elsewhere."""
+        return [worker and worker.decode() for worker in await self._read_many("read_holders", rollout_ids)]
 
     async def read_resources(self, resources_ids: Sequence[str]) -> list[View | None]:
         """Bundles by escaped id; None where unknown."""

@@ -29,6 +29,12 @@ function A.worker_idle(prefix, id, e)
   redis.call('HDEL', key, 'rollout', 'attempt')
 end
 
+-- A worker that was idle for long is forgotten. Nothing of its attempts changes.
+function A.worker_retired(prefix, id, e)
+  redis.call('DEL', prefix .. 'worker:' .. e.worker)
+  redis.call('ZREM', prefix .. 'index:workers', e.worker)
+end
+
 function A.resources(prefix, id, e, payloads)
   A.store(prefix, payloads)
   redis.call('HSET', prefix .. 'resources:' .. e.resources, 'version', e.version, 'create', e.create, 'update', e.time)
@@ -48,6 +54,7 @@ A.by_type = {
   attempt_updated = A.attempt_moved,
   spans = A.spans,
   worker_idle = A.worker_idle,
+  worker_retired = A.worker_retired,
   resources_updated = A.resources,
   grace = function() end,
 }

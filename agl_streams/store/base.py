@@ -11,7 +11,8 @@ from agl_streams import clock
 from agl_streams.config import Settings, load_settings
 from agl_streams.connection import RedisConnection
 from agl_streams.errors import ConfigError
-from agl_streams.functions import ExpireResult, FoldResult, ShardFunctions
+from agl_streams.function_types import ExpireResult, FoldResult
+from agl_streams.functions import ShardFunctions
 from agl_streams.keys import ShardKeys, escape, shard_of, unescape
 from agl_streams.late import LateConnection
 from agl_streams.store import requests

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar, cast, get_args
 
 from agl_streams import bodies
 from agl_streams.errors import InvalidRequest, NotFound
-from agl_streams.functions import NewRollout
+from agl_streams.function_types import NewRollout
 from agl_streams.models import AttemptStatus, EnqueueRolloutRequest, RolloutConfig, RolloutMode, RolloutStatus
 from agl_streams.values import GIVEN_ID, check_resources_id, check_rollout_id, new_rollout_id, shown, type_name
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from agl_streams.store.queries import QueriesMixin
 from agl_streams.store.reports import ReportsMixin
 from agl_streams.store.resources import ResourcesMixin
+from agl_streams.store.retirement import RetirementMixin
 from agl_streams.store.spans import SpansMixin
 from agl_streams.store.statistics import StatisticsMixin
 from agl_streams.store.waiting import WaitingMixin
@@ -19,6 +20,7 @@ class StreamStore(
     QueriesMixin,
     ResourcesMixin,
     WorkersMixin,
+    RetirementMixin,
     WaitingMixin,
     StatisticsMixin,
 ):

@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 
 from pydantic import ValidationError
 
-from agl_streams.functions import NewRollout
+from agl_streams.function_types import NewRollout
 from agl_streams.models import AttemptedRollout, EnqueueRolloutRequest, Rollout, RolloutConfig, RolloutMode
 from agl_streams.projections import View, decode_rollout
 from agl_streams.store import requests

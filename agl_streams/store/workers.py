@@ -49,6 +49,11 @@ def merge_workers(views: list[View]) -> Worker:
     return newest.model_copy(update={**latest, "heartbeat_stats": stats})
 
 
+def last_seen(worker: Worker) -> float:
+    """When a worker last began, ended, asked or was heard of, Unix seconds; 0 where nothing tells."""
+    return max(last_transition(worker), worker.last_dequeue_time or 0.0, worker.last_heartbeat_time or 0.0)
+
+
 def last_transition(worker: Worker) -> float:
     """When a worker's status changed last, Unix seconds; 0 for one that never had an attempt."""
     return max(worker.last_busy_time or 0.0, worker.last_idle_time or 0.0)

@@ -14,6 +14,7 @@ from agl_streams.functions import (
     EXPIRE_LIMIT,
     FOLD_LIMIT,
     REPLAY_LIMIT,
+    RETIRE_LIMIT,
     SPANS_LIMIT,
     NewSpan,
 )
@@ -134,6 +135,19 @@ async def replay_many(store: StreamStore) -> None:
         await target.functions(0).replay(batch)
 
 
+async def retire_many(store: StreamStore) -> None:
+    """As many workers as one call forgets, among consumers of as many more."""
+    for number in range(RETIRE_LIMIT):
+        await store.update_worker(f"w{number}")
+        await store.dequeue_rollout(f"w{number}")
+    await enqueue(store, 4 * RETIRE_LIMIT)
+    tasks = store.functions(0).keys.tasks
+    for number in range(4 * RETIRE_LIMIT):
+        await store.connection.execute("XGROUP", "CREATECONSUMER", tasks, "runners", f"w{number}")
+    names = [f"w{number}" for number in range(RETIRE_LIMIT)]
+    assert await store.functions(0).retire_workers(names, "0") == names
+
+
 async def read_many(store: StreamStore) -> None:
     """As many rollouts as one call reads."""
     await enqueue(store, ENQUEUE_LIMIT)
@@ -152,6 +166,7 @@ FULL: dict[str, Full] = {
     "redeliver": redeliver_many,
     "leave": leave_with_many,
     "replay": replay_many,
+    "retire": retire_many,
     "read": read_many,
 }
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from agl_streams.errors import OUTCOMES, NotFound
-from agl_streams.lifecycle import FINISHED
+from agl_streams.keys import escape
 from agl_streams.models import LLM, AttemptStatus, EnqueueRolloutRequest, RolloutConfig, RolloutStatus
-from agl_streams.store import StreamStore
 from agl_streams.store.base import us
 from agl_streams.values import new_attempt_id
+from tests.properties.players import Players
 from tests.properties.strategies import (
     CONFIG,
     CONSUMER,
@@ -29,24 +26,14 @@ from tests.properties.strategies import (
     WATCH_EVERY_S,
     WORKER,
 )
-from tests.properties.world import NEVER_MS, World
+from tests.properties.world import NEVER_MS
 from tests.support.faulty import Fault
-from tests.support.model_rows import US_PER_S, Entry, ModelAttempt, ModelRollout
+from tests.support.model_rows import US_PER_S, ModelAttempt
 from tests.support.spans import model_call, reward
 
 
-class StoreMachine(RuleBasedStateMachine):
+class StoreMachine(Players):
     """One history."""
-
-    url: str
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.world = World(self.url)
-        self.model = self.world.model
-        self.handed: list[tuple[str, Entry]] = []  # (entry id, place) as readers were given them
-        self.begun: dict[int, str] = {}  # place in `handed` -> the attempt that its reader names
-        self.failed = False
 
     # --- work begins
 
@@ -299,6 +286,15 @@ class StoreMachine(RuleBasedStateMachine):
         if done:
             self.model.heartbeat(worker, stats)
 
+    @rule(store=STORE, fault=FAULT, idle=st.sampled_from([8.0, 60.0]))
+    def retire_workers(self, store: int, fault: Fault, idle: float) -> None:
+        """Whoever was idle for that long is forgotten; one that never was is asked for as well."""
+        names = [escape(name) for name in (*self.model.workers, "never-was")]
+        found, done, _ = self.world.call(store, fault, lambda s: s.functions(0).retire_workers(names, us(idle)))
+        if done:
+            gone = self.model.retire(round(idle * US_PER_S))
+            assert found is None or fault.kind == "repeat" or found == [escape(name) for name in gone]
+
     # --- what happens to rollouts
 
     @precondition(lambda self: self.model.rollouts)
@@ -414,64 +410,6 @@ class StoreMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """A history that held is also the same when built again from its log."""
         self.world.close(check_rebuild=not self.failed)
-
-    # --- helpers
-
-    def _ask_for_a_number(self, store: int, index: int) -> None:
-        """The next sequence number; and one with which a model call is admitted, if it is."""
-        attempt = self._attempt(index)
-        ids = (attempt.rollout_id, attempt.attempt_id)
-        number, _, _ = self.world.call(store, Fault(), lambda s: s.get_next_span_sequence_id(*ids))
-        assert number == self.model.next_sequence(ids[0])
-        refused = self.model.may_call(attempt)
-        if refused is None:
-            number, _, _ = self.world.call(store, Fault(), lambda s: s.admit_call(*ids))
-            assert number == self.model.next_sequence(ids[0])
-        else:
-            with pytest.raises(OUTCOMES[refused][0]):
-                self.world.call(store, Fault(), lambda s: s.admit_call(*ids))
-
-    def _wait(self, store: int, indexes: list[int]) -> None:
-        """Who is finished now."""
-        known = [self._rollout(index).rollout_id for index in indexes] if self.model.rollouts else []
-        ids = ["never-was", *known]
-        found, _, _ = self.world.call(store, Fault(), lambda s: s.wait_for_rollouts(rollout_ids=ids, timeout=0))
-        self._same_rollouts(found, [one for one in known if self.model.rollouts[one].status in FINISHED])
-
-    def _miss(self, store: int, index: int) -> None:
-        """What does not exist is refused, and nothing changes."""
-        rollout_id = next(iter(self.model.rollouts), "r-none") if index % 2 else "r-none"
-        operations: list[Callable[[StreamStore], Awaitable[Any]]] = [
-            lambda s: s.update_attempt(rollout_id, "at-none", "failed"),
-            lambda s: s.add_span(reward(77, 1.0, rollout_id=rollout_id, attempt_id="at-none")),
-            lambda s: s.start_attempt("r-none"),
-            lambda s: s.update_rollout("r-none", status="failed"),
-            lambda s: s.cancel_rollout("r-none", "x"),
-        ]
-        for operation in operations:
-            with pytest.raises(NotFound):
-                self.world.call(store, Fault(), operation)
-        word, _, _ = self.world.call(store, Fault(), lambda s: s.renew_attempt(rollout_id, "at-none"))
-        assert word == "not_found_attempt"
-
-    def _rollout(self, index: int) -> ModelRollout:
-        rollouts = list(self.model.rollouts.values())
-        return rollouts[index % len(rollouts)]
-
-    def _attempts(self) -> list[ModelAttempt]:
-        return [attempt for rollout in self.model.rollouts.values() for attempt in rollout.attempts]
-
-    def _attempt(self, index: int) -> ModelAttempt:
-        """Mostly one that is worked on."""
-        attempts = self._attempts()
-        working = [attempt for attempt in attempts if attempt.open]
-        chosen = working if working and index % 3 else attempts
-        return chosen[-1 - index % len(chosen)]
-
-    def _same_rollouts(self, found: Any, expected: list[str]) -> None:
-        assert [rollout.rollout_id for rollout in found] == expected
-        for rollout in found:
-            assert rollout == self.model.rollouts[rollout.rollout_id].public()
 
 
 def _span(attempt: ModelAttempt, number: int, span_id: str, turn: int) -> Any:

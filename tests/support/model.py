@@ -233,6 +233,17 @@ class Model:
         if attempt and attempt.worker == worker_id and attempt.open:
             self.renew(attempt.rollout_id, attempt.attempt_id, attempt.lease or self.default_lease)
 
+    def retire(self, idle: int) -> list[str]:
+        """Forget the workers that were idle for so long and hold nothing; whom."""
+        if self._grace > self.now:
+            return []
+        holding = {entry.holder for entry in self.queue}
+        gone = [name for name, row in self.workers.items() if name not in holding and row.is_idle(self.now - idle)]
+        for name in gone:
+            self._happened()
+            del self.workers[name]
+        return gone
+
     # --- what happens to rollouts
 
     def update_rollout(self, rollout: ModelRollout, *, status: RolloutStatus | None = None, **fields: Any) -> None:

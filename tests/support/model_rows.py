@@ -127,6 +127,11 @@ class ModelWorker:
     stats: Row | None = None
     shows: ModelAttempt | None = None
 
+    def is_idle(self, since: int) -> bool:
+        """Whether nothing was seen of it since a time, and nothing is open."""
+        seen = (self.busy, self.idle, self.dequeue, self.polled, self.heartbeat)
+        return self.shows is None and max(time or 0 for time in seen) <= since
+
     def public(self, worker_id: str) -> Worker:
         """As the store shows it."""
         return Worker(

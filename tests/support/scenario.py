@@ -11,6 +11,7 @@ from tests.support.spans import model_call, reward
 
 BEGIN_US = 1_700_000_000_000_000
 US_PER_S = 1_000_000
+DAY_S = 24 * 3600
 LEASE_US = "30000000"
 NEVER_MS = 10**9
 RETRIED = RolloutConfig(max_attempts=2, retry_condition=["failed", "timeout", "unresponsive"])
@@ -28,6 +29,7 @@ class Scenario:
 
     def __init__(self) -> None:
         self.now_us = BEGIN_US
+        self._days = 0
         self._handed: list[tuple[str, str]] = []
 
     def use_clock(self, store: StreamStore) -> None:
@@ -65,6 +67,7 @@ class Scenario:
             lambda s: s.dequeue_rollout("nobody", request_key="rest"),
             lambda s: self._watch(s, 9, 9, 9, 9, 9, 9, 9),
             lambda s: s.get_next_span_sequence_id("r0", "any"),
+            self._retire,
             lambda s: s.settle(),
         ]
 
@@ -108,6 +111,13 @@ class Scenario:
         if attempt is None:
             return
         await store.renew_attempt(rollout_id, attempt.attempt_id)
+
+    async def _retire(self, store: StreamStore) -> None:
+        """A day goes by, and whoever holds nothing is forgotten; a repeat of the step finds nobody more."""
+        if not self._days:
+            self.now_us += DAY_S * US_PER_S
+            self._days = 1
+        await store.functions(0).retire_workers(["w1", "w2", "w3", "nobody", "reader"], str(DAY_S * US_PER_S))
 
     async def _watch(self, store: StreamStore, *steps_s: int, begin_ms: int = NEVER_MS) -> None:
         """Time passes while the watchdog watches."""

@@ -81,6 +81,22 @@ async def test_more_than_one_call_may_handle_is_ended_at_once(store: StreamStore
     assert len(await store.wait_for_rollouts(rollout_ids=ids, timeout=20)) == 450
 
 
+async def test_a_worker_that_is_gone_is_forgotten(redis_url: str, namespace: str) -> None:
+    """Nobody asks for it; one that holds an attempt is still known then."""
+    settings = load_settings(redis_url=redis_url, namespace=f"{namespace}-b", worker_idle_seconds=0.5)
+    async with await StreamStore.connect(settings=settings) as store:
+        await store.update_worker("gone")
+        await store.start_rollout("task", worker_id="busy")
+        async with running(Watchdog(store, 0).run):
+            await until(partial(is_forgotten, store, "gone"), what="the worker to be forgotten")
+        assert not await is_forgotten(store, "busy")
+
+
+async def is_forgotten(store: StreamStore, worker_id: str) -> bool:
+    """Whether a worker is not known."""
+    return await store.get_worker_by_id(worker_id) is None
+
+
 async def test_a_watchdog_stops_when_told(store: StreamStore) -> None:
     """A watchdog that has nothing to do for a long time ends as soon as it is told to."""
     stop = asyncio.Event()

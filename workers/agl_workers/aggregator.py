@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 
 from agl_streams.errors import NamespaceError, StoreUnavailable
-from agl_streams.functions import FoldResult
+from agl_streams.function_types import FoldResult
 from agl_streams.store import StreamStore
 from agl_workers.bell import LogBell
 from agl_workers.loops import persist, together

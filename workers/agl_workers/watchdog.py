@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final, cast
+from typing import Final
 
 import structlog
 
+from agl_streams import clock
 from agl_streams.errors import NamespaceError, StoreUnavailable
-from agl_streams.functions import ExpireResult
+from agl_streams.function_types import ExpireResult
 from agl_streams.store import StreamStore
 from agl_workers.bell import LogBell
 from agl_workers.loops import persist, set_within, together
@@ -17,6 +18,7 @@ LOOKS_PER_LEASE: Final = 6  # expire gives grace after a third of a lease withou
 SHORTEST_PAUSE_S: Final = 0.05  # deadlines of many attempts are seconds, and need no call each
 LATE_S: Final = 0.001  # a deadline is passed strictly after its time
 US_PER_S: Final = 1_000_000
+LOOKS_PER_IDLE_TIME: Final = 24  # with the usual day, workers are looked at every hour
 
 _log = structlog.get_logger()
 
@@ -29,6 +31,9 @@ class Watchdog:
         self._shard = shard
         self._longest_s = store.settings.lease_seconds / LOOKS_PER_LEASE
         self._shortest_s = min(SHORTEST_PAUSE_S, self._longest_s)
+        self._retire_every_s = store.settings.worker_idle_seconds / LOOKS_PER_IDLE_TIME
+        # Whoever lives is heard of within a lease, however long watchdog and server were away.
+        self._retire_at_s = clock.monotonic_s() + min(store.settings.lease_seconds, self._retire_every_s)
 
     async def run_once(self) -> ExpireResult:
         """End what is overdue now, a bounded number of attempts.
@@ -41,6 +46,17 @@ class Watchdog:
         if result.ended or result.redelivered:
             _log.info("expired", shard=self._shard, attempts=result.ended, entries=result.redelivered)
         return result
+
+    async def retire_once(self) -> list[str]:
+        """Forget the workers that are gone; their ids.
+
+        Raises:
+            As `run_once`.
+        """
+        retired = await self._store.retire_workers_once(self._shard)
+        if retired:
+            _log.info("workers_retired", shard=self._shard, workers=len(retired))
+        return retired
 
     async def run(self, stop: asyncio.Event) -> None:
         """End attempts as they become overdue, until ``stop`` is set. A server that is away is waited for.
@@ -75,9 +91,11 @@ class Watchdog:
         result = await self.run_once()
         while result.more:
             result = await self.run_once()
+        if clock.monotonic_s() >= self._retire_at_s:
+            await self.retire_once()
+            self._retire_at_s = clock.monotonic_s() + self._retire_every_s
+        longest_s = min(self._longest_s, self._retire_at_s - clock.monotonic_s())
         if result.next_deadline_us is None:
-            return self._longest_s
-        # Deadlines are in the server's time, and clocks of machines disagree.
-        seconds, microseconds = cast("Any", await self._store.functions(self._shard).execute("TIME"))
-        due_s = (result.next_deadline_us - int(seconds) * US_PER_S - int(microseconds)) / US_PER_S + LATE_S
-        return min(due_s, self._longest_s)
+            return longest_s
+        due_s = (result.next_deadline_us - await self._store.functions(self._shard).time_us()) / US_PER_S + LATE_S
+        return min(due_s, longest_s)

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from agl_streams import clock, errors
+from agl_streams.pool import Pool
 from agl_streams.reader import BlockingReader
 from agl_streams.server_info import ServerInfo, judge, parse_info
-from agl_streams.wire import FAULTS, Address, Arg, Pool, Reply, is_transient, pack, translate
+from agl_streams.wire import FAULTS, Address, Arg, Reply, is_transient, pack, translate
 
 if TYPE_CHECKING:
     from agl_streams.config import Settings
@@ -83,6 +84,8 @@ class RedisConnection:
     async def execute(self, *args: Arg) -> Reply:
         """Send one command that is safe to repeat; repeated for up to ``RETRY_FOR_S`` while the server is away.
 
+        Not for blocking commands: all callers share a connection, and would wait behind it. See ``reader``.
+
         Raises:
             CommandFailed: an error reply; its ``code`` is the first word.
             OutOfMemory, ServerReadOnly, AuthenticationFailed, StoreUnavailable: as they say.
@@ -109,6 +112,8 @@ class RedisConnection:
         Raises the error of the first command that failed, after all were carried out; otherwise as ``execute``.
         """
         self._check()
+        if not commands:
+            return []
         return await self._send(b"".join([pack(command) for command in commands]), len(commands))
 
     def reader(self) -> BlockingReader:

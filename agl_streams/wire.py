@@ -26,7 +26,7 @@ Reply: TypeAlias = bytes | int | list["Reply"] | None
 
 CONNECT_TIMEOUT_S = 3.0  # a TCP hand-shake with one lost SYN takes 1 s, with two 3 s
 COMMAND_TIMEOUT_S = 5.0  # our functions take milliseconds; a fork or fsync of a loaded server stalls it for seconds
-MAX_CONNECTIONS = 64  # a server works one command at a time: more connections only add to its memory
+MAX_CONNECTIONS = 2  # one for large commands and one for all others: a server works one command at a time
 
 RESP2 = 2  # one reply format on every server, from Redis 7.0 to Valkey 9
 
@@ -146,71 +146,12 @@ def pack(args: Sequence[Arg]) -> bytes:
         raise errors.InvalidRequest(f"cannot send {args[:1]!r} with arguments of type ({kinds}): {error}") from error
 
 
-class Pool:
-    """A bounded set of connections to one address. A connection serves one exchange at a time."""
-
-    def __init__(self, address: Address) -> None:
-        self._address = address
-        self._idle: list[Wire] = []
-        self._places = asyncio.Semaphore(address.max_connections)
-        self._closed = False
-
-    async def exchange(self, packed: bytes, count: int) -> list[Reply]:
-        """Send ``count`` packed commands in one piece and read as many replies.
-
-        Raises what redis-py raises, or ``TimeoutError``; of several error replies the first, once all are read.
-        """
-        async with self._places:
-            wire = self._take()
-            try:
-                async with asyncio.timeout(self._address.command_timeout_s):
-                    await ready(wire)
-                    await wire.send_packed_command(packed, check_health=False)
-                    return await _read_all(wire, count)
-            except redis_errors.ResponseError as reply:
-                if isinstance(reply, redis_errors.ReadOnlyError):
-                    await wire.disconnect(nowait=True)  # after a failover the same name leads to the new primary
-                raise
-            except BaseException:
-                # Cancelled, timed out or cut: a reply may still be on its way, and the next command would read it.
-                await wire.disconnect(nowait=True)
-                raise
-            finally:
-                if self._closed:
-                    await wire.disconnect(nowait=True)
-                else:
-                    self._idle.append(wire)
-
-    def _take(self) -> Wire:
-        if self._closed:
-            raise errors.StoreUnavailable(f"the connection to {self._address.public} has been closed; open another")
-        return self._idle.pop() if self._idle else self._address.connection()
-
-    async def drop_idle(self) -> None:
-        """Close the idle connections: after one of them was cut, the others are most likely dead as well."""
-        for wire in self._idle:
-            await wire.disconnect(nowait=True)
-
-    async def close(self) -> None:
-        """Close every connection, those in use at the end of their exchange."""
-        self._closed = True
-        while self._idle:
-            await self._idle.pop().disconnect()
-
-
-async def _read_all(wire: Wire, count: int) -> list[Reply]:
-    if count == 1:
-        return [await wire.read_response()]
-    replies: list[Reply] = []
-    failed: redis_errors.ResponseError | None = None
-    for _ in range(count):
-        try:
-            replies.append(await wire.read_response())
-        except redis_errors.ResponseError as error:
-            failed = failed or error
-    if failed:
-        raise failed
-    return replies
+def take_stream(wire: Wire) -> asyncio.StreamWriter:
+    """The stream of a connected wire, to speak on it without redis-py: the wire is as if it had never connected."""
+    inner = cast("Any", wire)  # redis-py has no public way to it
+    stream = cast("asyncio.StreamWriter", inner._writer)
+    inner._reader = inner._writer = None
+    return stream
 
 
 async def ready(wire: Wire) -> bool:

@@ -165,7 +165,7 @@ async def test_a_cancelled_blocking_command_does_not_poison_its_connection(redis
     connection = await RedisConnection.open(f"{redis_url}?max_connections=1")
     with Raw(redis_url) as raw:
         for number in range(20):
-            doomed = asyncio.create_task(connection.execute("BLPOP", "agl:{t.0}:tasks", 5))
+            doomed = asyncio.create_task(connection.execute("BLPOP", "agl:{t.0}:tasks", 0.05))
             await until(lambda: b"blocked_clients:1" in raw.execute("INFO", "clients"))
             doomed.cancel()
             assert await connection.execute("ECHO", f"good-{number}") == f"good-{number}".encode()
@@ -173,8 +173,8 @@ async def test_a_cancelled_blocking_command_does_not_poison_its_connection(redis
     await connection.close()
 
 
-async def test_cancelling_those_who_wait_for_a_connection_frees_their_places(redis_url: str) -> None:
-    """Callers cancelled in the queue for a connection do not use up its places."""
+async def test_cancelling_those_who_wait_for_a_connection_leaves_it_to_the_others(redis_url: str) -> None:
+    """A connection that is being made for several callers is made, though some of them are cancelled."""
     connection = await RedisConnection.open(f"{redis_url}?max_connections=2")
     waiting = [asyncio.create_task(connection.execute("PING")) for _ in range(50)]
     await turns(2)

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from types import TracebackType
 from typing import Any, Final, Self
 
-from agl_streams.errors import InvalidRequest
+from agl_streams.errors import InvalidRequest, TooLarge
 from agl_streams.server import (
     openapi,
     routes_attempts,
@@ -18,7 +18,7 @@ from agl_streams.server import (
     routes_spans,
 )
 from agl_streams.server.asgi import Answer, ClientGone, Receive, Request, Scope, Send, Stream
-from agl_streams.server.bodies import BodyBudget, BodyReader
+from agl_streams.server.bodies import BodyBudget, BodyReader, check_containers, collected_later
 from agl_streams.server.call import Call, Services
 from agl_streams.server.events import EventHub
 from agl_streams.server.faults import Fault, fault_of
@@ -129,12 +129,16 @@ async def _handled(route: Route, call: Call) -> Answer | Stream:
     value: Any = None
     if route.adapter is not None:
         data = await call.reader.read(call.request)
-        value = read_body(data, call.request.text_header(b"content-type"))
-        if route.prune is not None:
-            route.prune(value)
-        call.body = validated(route.adapter, value, required=route.body_required)
+        check_containers(data)
+        with collected_later(len(data)):
+            value = read_body(data, call.request.text_header(b"content-type"))
+            if route.prune is not None:
+                route.prune(value)
+            call.body = validated(route.adapter, value, required=route.body_required)
     try:
         result = await route.handler(call)
+    except TooLarge:
+        raise  # smaller it does not become
     except InvalidRequest:
         finite = without_nan(value) if route.nan_is_null else value
         if finite is value or route.adapter is None:

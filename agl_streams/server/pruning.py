@@ -1,8 +1,9 @@
 """Keeping complaints bounded: a huge body of wrong things is cut down before it is validated.
 
 Validation notes every fault, and a wrong attribute of a span is noted once for each type that it could have had: one
-megabyte of them made a gigabyte of notes. Of the odd entries of a large map the first few are kept. One is enough for
-the body to be refused, so nothing is ever stored from what was cut down.
+megabyte of them made a gigabyte of notes. Of the odd entries of a large map the first few are kept, and of a list what
+comes before its tenth wrong part. One is enough for the body to be refused, so nothing is ever stored from what was
+cut down.
 """
 
 from __future__ import annotations
@@ -29,17 +30,14 @@ def prune_span(span: Any) -> None:
         _prune_map(fields.get(name))
     for name in ("context", "parent", "resource"):
         prune_span(fields.get(name))
-    for name in ("events", "links"):
-        parts = fields.get(name)
-        for part in cast("list[Any]", parts) if isinstance(parts, list) else ():
-            prune_span(part)
+    _prune_list(fields.get("events"), "name")
+    _prune_list(fields.get("links"), "context")
 
 
 def prune_spans(body: Any) -> None:
     """Cut down the spans of a bulk."""
-    spans = cast("dict[str, Any]", body).get("spans") if isinstance(body, dict) else None
-    for span in cast("list[Any]", spans) if isinstance(spans, list) else ():
-        prune_span(span)
+    if isinstance(body, dict):
+        _prune_list(cast("dict[str, Any]", body).get("spans"), "span_id")
 
 
 def check_resources(body: Any) -> None:
@@ -51,6 +49,20 @@ def check_resources(body: Any) -> None:
     count = len(cast("dict[str, Any]", body)) if isinstance(body, dict) else 0
     if count > MAX_RESOURCES:
         raise InvalidRequest(f"a bundle has at most {MAX_RESOURCES} resources, got {count:,}")
+
+
+def _prune_list(parts: Any, needed: str) -> None:
+    """Cut down what is in a list, and the list behind its first wrong ones: those that lack the field they need."""
+    wrong = 0
+    items = cast("list[Any]", parts) if isinstance(parts, list) else []
+    for place, part in enumerate(items):
+        if isinstance(part, dict) and needed in part:
+            prune_span(part)
+            continue
+        wrong += 1
+        if wrong == KEPT:
+            del items[place + 1 :]
+            return
 
 
 def _prune_map(entries: Any) -> None:

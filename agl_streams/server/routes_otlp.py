@@ -6,6 +6,8 @@ the store has already are no rejection, so an exporter may send a batch twice.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Any, Final
 
 import structlog
@@ -20,7 +22,7 @@ from agl_streams.models import Span
 from agl_streams.otlp_wire import Received
 from agl_streams.server.answers import plain
 from agl_streams.server.asgi import JSON, Answer
-from agl_streams.server.bodies import Crowded, TooLong
+from agl_streams.server.bodies import SMALL_BYTES, Crowded, TooLong, check_containers
 from agl_streams.server.call import Call
 from agl_streams.server.compression import decompressed, gzipped
 from agl_streams.server.faults import fault_of
@@ -42,7 +44,7 @@ async def traces(call: Call) -> Answer:
     try:
         data = await call.reader.read(call.request)
         encoding = (call.request.text_header(b"content-encoding") or "").strip().lower()
-        received = _parse(media_type, await decompressed(data, encoding, call.reader), call)
+        received = await _parse(media_type, await decompressed(data, encoding, call.reader), call)
         await _store(call.store, received)
     except (AglError, TooLong, Crowded) as error:
         return _fault(error, media_type or PROTOBUF, call)
@@ -62,13 +64,19 @@ def _media_type(call: Call) -> bytes | None:
     return given if given in (PROTOBUF, JSON) else None
 
 
-def _parse(media_type: bytes | None, data: bytes, call: Call) -> Received:
+async def _parse(media_type: bytes | None, data: bytes, call: Call) -> Received:
     if media_type == PROTOBUF:
-        return otlp_wire.from_protobuf(data)
+        return await _read(otlp_wire.from_protobuf, data)
     if media_type == JSON:
-        return otlp_wire.from_json(data)
+        check_containers(data)
+        return await _read(otlp_wire.from_json, data)
     given = call.request.text_header(b"content-type") or ""
     raise InvalidRequest(f"Unsupported Content-Type '{given}', expected 'application/x-protobuf'")
+
+
+async def _read(read: Callable[[bytes], Received], data: bytes) -> Received:
+    """Read a body; a large one beside the event loop, span by span: it may hold millions, and others are served too."""
+    return read(data) if len(data) <= SMALL_BYTES else await asyncio.to_thread(read, data)
 
 
 async def _store(store: StreamStore, received: Received) -> None:

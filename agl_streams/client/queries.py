@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, cast
 
 from agl_streams.client.base import ClientBase, encoded, maybe, new_key, page_of, rollout_of
 from agl_streams.client.transport import segment
+from agl_streams.deprecated import renamed
 from agl_streams.errors import InvalidRequest
 from agl_streams.models import (
     UNSET,
@@ -52,8 +53,12 @@ class QueryCalls(ClientBase):
         sort_order: Order = "asc",
         limit: int = -1,
         offset: int = 0,
+        status: Sequence[RolloutStatus] | None = None,
+        rollout_ids: Sequence[str] | None = None,
     ) -> PaginatedResult[Rollout]:
         """Rollouts, each with its newest attempt if any; see `StreamStore.query_rollouts`."""
+        status_in = renamed(status_in, status, name="status", instead="status_in")
+        rollout_id_in = renamed(rollout_id_in, rollout_ids, name="rollout_ids", instead="rollout_id_in")
         answer = await self._search(
             "rollouts/search",
             status_in=None if status_in is None else list(status_in),

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final, cast
 
 from agl_streams import bodies
+from agl_streams.deprecated import renamed
 from agl_streams.errors import NotFound
 from agl_streams.keys import unescape
 from agl_streams.models import (
@@ -77,18 +78,26 @@ class QueriesMixin(StoreBase):
         sort_order: Order = "asc",
         limit: int = -1,
         offset: int = 0,
+        status: Sequence[RolloutStatus] | None = None,
+        rollout_ids: Sequence[str] | None = None,
     ) -> PaginatedResult[Rollout]:
         """Rollouts, each with its newest attempt if any, in order of creation unless sorted.
 
         By id and by status they are found through an index; the rest scans in bounded batches.
 
+        Args:
+            status, rollout_ids: deprecated names of ``status_in`` and ``rollout_id_in``, which count where both are
+                given.
+
         Raises:
             InvalidRequest: a bad filter, sort field, limit or offset.
         """
+        status_in = renamed(status_in, status, name="status", instead="status_in")
+        rollout_id_in = renamed(rollout_id_in, rollout_ids, name="rollout_ids", instead="rollout_id_in")
         page = Page(limit, offset, sort_by, sort_order)
         page.check(Rollout)
-        for status in status_in or ():
-            requests.one_of(status, requests.ROLLOUT_STATUSES, "status_in")
+        for word in status_in or ():
+            requests.one_of(word, requests.ROLLOUT_STATUSES, "status_in")
         conditions = [
             *within("status", status_in),
             *within("rollout_id", rollout_id_in),

@@ -11,7 +11,7 @@ from uuid import uuid4
 from agl_streams import bodies, clock
 from agl_streams.appending import NewSpan
 from agl_streams.bench.redis_py import RedisPy
-from agl_streams.bench.report import Row, interleaved, quantile, seconds_of, show
+from agl_streams.bench.report import MS_PER_S, Row, interleaved, quantile, seconds_of, show
 from agl_streams.bench.work import SPANS_PER_CYCLE, cycle, opened, span_of, spread
 from agl_streams.config import Settings
 from agl_streams.consumer import RolloutConsumer
@@ -23,7 +23,6 @@ BATCH: Final = 100
 TASKS: Final = 16  # callers at once in the one process: a proxy or a runner has several calls in flight
 HANDOVERS: Final = 400
 CYCLES: Final = 300
-MS_PER_S: Final = 1000.0
 
 
 def main(settings: Settings, *, pairs: int = 5, json_output: bool = False) -> int:

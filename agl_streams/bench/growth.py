@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from agl_streams.bench.operations import OPERATIONS, RECENT, Operation, Side, side_of
-from agl_streams.bench.report import Row, paired, quantile, seconds_of
+from agl_streams.bench.report import US_PER_S, Row, paired, quantile, seconds_of
 from agl_streams.bench.scratch import on_cores_of_their_own, reset_stats, scratch_store, server_us_of_functions
 from agl_streams.bench.seeding import finished, seed, seeded_id
 from agl_streams.config import Settings
@@ -16,7 +16,6 @@ from agl_streams.config import Settings
 CALLS: Final = 40  # per measurement: a median of so many calls is steady, and the two stores still take turns quickly
 ASKED_FOR: Final = 10_000  # of the seeded rollouts, picked at random: no cache holds what lies between them
 TARGET: Final = 1.2
-US_PER_S: Final = 1_000_000
 
 
 async def growth(settings: Settings, *, rollouts: int, pairs: int, calls: int = CALLS) -> list[Row]:

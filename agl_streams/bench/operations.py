@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from agl_streams.bench.work import cycle, opened, span_of
-from agl_streams.models import AttemptedRollout
+from agl_streams.models import LLM, AttemptedRollout
 from agl_streams.store import StreamStore
 
 RECENT: Final = 200  # finished lately, in either store: what a page of the newest shows, and must look at for ties
@@ -54,7 +54,7 @@ async def side_of(store: StreamStore, old: Sequence[str]) -> Side:
     for _ in range(RUNNING):
         attempted = await opened(store)
         await store.add_span(span_of(attempted), assign_sequence=True)
-    await store.add_resources({"model": {"resource_type": "llm", "endpoint": "http://localhost", "model": "m"}})
+    await store.add_resources({"model": LLM(endpoint="http://localhost", model="m")})
     await store.settle()
     page = await store.query_rollouts(sort_by="start_time", sort_order="desc", limit=RECENT + RUNNING)
     recent = [rollout.rollout_id for rollout in page.items if rollout.status == "succeeded"]

@@ -7,9 +7,12 @@ import statistics
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from agl_streams import clock
+
+MS_PER_S: Final = 1000.0
+US_PER_S: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

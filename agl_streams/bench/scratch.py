@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Final, NamedTuple, cast
 
@@ -16,6 +16,7 @@ from agl_streams.server_info import parse_info
 from agl_streams.store import StreamStore
 
 NAMESPACE: Final = "bench"
+OF_THE_COUNTING: Final = ("info", "config|resetstat")
 
 
 class CommandStats(NamedTuple):
@@ -41,7 +42,7 @@ async def scratch_store(settings: Settings, *, durable: bool = True) -> AsyncGen
 
 
 @contextlib.asynccontextmanager
-async def on_cores_of_their_own(*stores: StreamStore) -> AsyncIterator[None]:
+async def on_cores_of_their_own(*stores: StreamStore) -> AsyncGenerator[None]:
     """This process on one core and the servers on another, where there are two and the system can be told (Linux).
 
     A round trip takes half as long when client and server run on the same core, or twice, as the scheduler pleases; in
@@ -78,13 +79,12 @@ async def cpu_s(store: StreamStore) -> float:
 
 
 async def command_stats(store: StreamStore) -> dict[str, CommandStats]:
-    """Calls and microseconds of each command since the last reset, those inside functions included; without INFO."""
+    """Calls and microseconds of each command since the last reset, those inside functions included."""
     stats: dict[str, CommandStats] = {}
     for name, line in (await info(store, "commandstats")).items():
         fields = dict(part.split("=", 1) for part in line.split(","))
         stats[name.removeprefix("cmdstat_")] = CommandStats(int(fields["calls"]), int(fields["usec"]))
-    stats.pop("info", None)
-    return stats
+    return {name: one for name, one in stats.items() if name not in OF_THE_COUNTING}
 
 
 async def reset_stats(store: StreamStore) -> None:

@@ -18,6 +18,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from agl_streams.errors import ConfigError
+from agl_streams.redis_url import SCHEMES, parse
 from agl_streams.values import check_namespace
 
 ENV_PREFIX = "AGL_"
@@ -26,9 +27,9 @@ MIB = 1024 * 1024
 MAX_SHARDS = 256  # each shard costs every runner and aggregator a blocked read; more nodes than this is not the design
 MAX_PORT = 65_535
 MAX_DEQUEUE_WAIT_S = 20.0  # Agent-lightning's client gives a request up after 30 s
+MAX_REPLICA_TIMEOUT_S = 60.0  # whoever called waits for as long
 MAX_SECONDS = 30 * 24 * 3600.0  # a lease above a month is a typing error
 
-_REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+cluster", "redis+sentinel")
 _URL_PASSWORD = re.compile(r"(://[^:/@\s]*:).*(?=@)|([?&]password=)[^&]*")
 
 # Variables of Agent-lightning that may stand beside ours without being a mistake.
@@ -51,9 +52,13 @@ def _split(url: str) -> SplitResult:
 
 
 def _check_redis_url(url: str) -> str:
+    scheme = url.partition("://")[0]
+    if scheme not in SCHEMES:
+        raise ValueError(f"the scheme must be one of {', '.join(f'{scheme}://' for scheme in SCHEMES)}")
+    if "+" in scheme:  # several hosts
+        parse(url)
+        return url
     parts = _split(url)
-    if parts.scheme not in _REDIS_SCHEMES:
-        raise ValueError(f"the scheme must be one of {', '.join(f'{scheme}://' for scheme in _REDIS_SCHEMES)}")
     if parts.scheme == "unix" and not parts.path.strip("/"):
         raise ValueError("a unix:// URL needs the path of the socket, as in unix:///run/valkey/valkey.sock")
     if parts.scheme != "unix" and not parts.hostname:
@@ -122,7 +127,9 @@ class Settings(BaseSettings):
     max_deliveries: Annotated[int, Field(ge=1)] = 3
     """Claims of a rollout, lost runners included, before it is given up and put on the dead stream."""
     min_replicas: Annotated[int, Field(ge=0)] = 0
-    """Replicas that must acknowledge a write."""
+    """Replicas of each primary that must acknowledge a write before it counts."""
+    replica_timeout_seconds: Annotated[float, Field(gt=0, le=MAX_REPLICA_TIMEOUT_S)] = 1.0
+    """How long they may take. A write that too few acknowledge by then is an error, and may be repeated."""
 
     max_input_bytes: ByteLimit = 4 * MIB
     """Limit of a rollout's input, and of its metadata. A large one blocks the server for all (50 MB: 0.7 s)."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import structlog
 
@@ -36,6 +36,12 @@ _log = structlog.get_logger()
 _T = TypeVar("_T")
 
 
+class Send(Protocol):
+    """How a command is sent: ``near`` a key, to the node that has it."""
+
+    async def __call__(self, *args: Arg, near: Arg) -> Reply: ...
+
+
 def new_token() -> str:
     """A token for one request, the same on all its repeats."""
     return secrets.token_hex(TOKEN_BYTES)
@@ -50,6 +56,8 @@ class ShardFunctions:
         self._shards = shards
         self.clock_us: Callable[[], int] | None = None
         """Only tests set it; the server's own TIME rules otherwise."""
+        # A write that waits for replicas has a way of its own; one that does not pays nothing for it.
+        self._send_write = self._replicated if connection.min_replicas else connection.execute
         self._appender = SpanAppender(self._append, spans_limit=SPANS_LIMIT, bytes_limit=SPANS_LIMIT_BYTES)
         self.use(library())
 
@@ -288,16 +296,23 @@ class ShardFunctions:
 
     async def _write(self, command: str, *args: Arg) -> list[Any]:
         clock = self.clock_us() if self.clock_us else b""
-        return await self._call(b"FCALL", command, clock, *args)
+        return await self._call(self._send_write, b"FCALL", command, clock, *args)
 
     async def _read(self, command: str, *args: Arg) -> list[Any]:
-        return await self._call(b"FCALL_RO", command, *args)
+        return await self._call(self._connection.execute, b"FCALL_RO", command, *args)
 
-    async def _call(self, verb: bytes, command: str, *args: Arg) -> list[Any]:
+    async def _replicated(self, *call: Arg, near: Arg) -> Reply:
+        return await self._connection.execute_replicated(call, self._bare("mark"), near)
+
+    def _bare(self, command: str) -> tuple[Arg, ...]:
+        """The call of a command without arguments."""
+        return (b"FCALL", self._names[command], 1, self.keys.meta)
+
+    async def _call(self, send: Send, verb: bytes, command: str, *args: Arg) -> list[Any]:
         call = (verb, self._names[command], 1, self.keys.meta, *args)
         for _ in range(TRIES):
             try:
-                reply = cast("list[Any]", await self._connection.execute(*call))
+                reply = cast("list[Any]", await send(*call, near=self.keys.meta))
             except CommandFailed as error:
                 await self._recover(error, command)
                 continue
@@ -314,9 +329,11 @@ class ShardFunctions:
 
     async def _load_library(self) -> None:
         # Asked for first: a server at its maxmemory refuses to load, and what frees its memory must still connect.
-        if not await self._connection.execute("FUNCTION", "LIST", "LIBRARYNAME", self._library.name):
+        # On the node of this shard: each primary needs it, and so does one that a shard has moved to.
+        near = self.keys.meta
+        if not await self._connection.execute("FUNCTION", "LIST", "LIBRARYNAME", self._library.name, near=near):
             try:
-                await self._connection.execute("FUNCTION", "LOAD", self._library.source)
+                await self._connection.execute("FUNCTION", "LOAD", self._library.source, near=near)
             except CommandFailed as error:
                 if "already exists" not in error.detail:
                     raise

@@ -59,6 +59,7 @@ KINDS: Final = (
     KeyKind("live:workers", "zset", False, "workers by last heartbeat or poll"),
     KeyKind("live:worker:<worker>", "hash", False, "heartbeat time and statistics, last poll"),
     KeyKind("live:claim:<attempt>", "string", False, "which rollout a claim was given, to answer its repeat; minutes"),
+    KeyKind("live:mark", "string", False, "written after each write that waits for replicas"),
     KeyKind("live:request:<token>", "string", False, "that a request was carried out, to answer its repeat; minutes"),
 )
 

@@ -194,7 +194,7 @@ class _Lane(asyncio.Protocol):
         wire = self._address.connection()
         try:
             async with asyncio.timeout(self._address.command_timeout_s):
-                await wire.connect()
+                await self._address.connect(wire)
         except BaseException:
             await wire.disconnect(nowait=True)
             raise

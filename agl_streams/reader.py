@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
 import structlog
 
 from agl_streams import errors
-from agl_streams.wire import FAULTS, Address, Arg, Reply, Wire, pack, ready, translate
+from agl_streams.topology import Topology
+from agl_streams.wire import FAULTS, Arg, Reply, Wire, is_transient, pack, ready, translate
 
 _log = structlog.get_logger()
 
@@ -28,21 +29,20 @@ RECONNECT_MOST_S: Final = 2.0  # no storm of reconnects on a server that is down
 
 
 class BlockingReader:
-    """One connection for one blocking read at a time. Made by ``RedisConnection.reader``."""
+    """One connection for one blocking read at a time. Made by ``RedisConnection.reader``.
 
-    def __init__(
-        self,
-        address: Address,
-        execute_once: Callable[..., Awaitable[Reply]],
-        check: Callable[[], None],
-        forget: Callable[[BlockingReader], None],
-    ) -> None:
+    It goes to the server that serves what is read. When another does so, the pending read ends with an error and the
+    next one goes there.
+    """
+
+    def __init__(self, topology: Topology, check: Callable[[], None], forget: Callable[[BlockingReader], None]) -> None:
         """``check`` raises when the connection may not be used here; ``forget`` is told of the close."""
-        self._address = address
-        self._execute_once = execute_once
+        self._topology = topology
         self._check = check
         self._forget = forget
-        self._wire: Wire = address.connection()
+        self._slot = topology.slots()[0]
+        self._node = topology.node(self._slot)
+        self._wire: Wire = self._node.address.connection()
         self._client_id: Reply = None
         self._task: asyncio.Task[Reply] | None = None
         self._waiting = False
@@ -78,6 +78,7 @@ class BlockingReader:
             if kept is not None:
                 return kept
             self._stop.clear()
+            self._slot = self._topology.slot(args, None)
             self._task = asyncio.create_task(self._run(packed, block_ms))
             return await self._finish()
         finally:
@@ -98,14 +99,19 @@ class BlockingReader:
         while task is not None and not task.done():
             await asyncio.shield(self._stopping(task))
 
+    async def follow(self) -> None:
+        """Cut a read that is pending at a server which has been replaced: hanging, it would not end it by itself."""
+        if self._task is not None and not self._task.done() and self._replaced():
+            await self._wire.disconnect(nowait=True)
+
     async def close(self) -> None:
         """Stop, and close the connection. Entries kept from a cancelled read are dropped: ``take`` them before."""
         self._forget(self)
         try:
             if await self.take() is not None:
-                _log.warning("redis_read_dropped", url=self._address.public)
+                _log.warning("redis_read_dropped", url=self._node.public)
         except errors.AglError as error:
-            _log.debug("redis_read_failed", url=self._address.public, error=str(error))
+            _log.debug("redis_read_failed", url=self._node.public, error=str(error))
         await self._wire.disconnect()
 
     async def _finish(self) -> Reply:
@@ -136,7 +142,7 @@ class BlockingReader:
 
     async def _run(self, packed: bytes, block_ms: int) -> Reply:
         try:
-            if self._cuts and await self._stopped_within(self._reconnect_pause_s()):
+            if self._cuts and not self._replaced() and await self._stopped_within(self._reconnect_pause_s()):
                 return None
             await self._connect()
             if self._stop.is_set():
@@ -148,16 +154,25 @@ class BlockingReader:
             if not self._wire.is_connected:
                 self._cuts += 1
                 self._client_id = None
-                if self._stop.is_set():
-                    return None
-            raise translate(fault, self._address.public) from fault
+            if is_transient(fault, self._topology.moving):
+                await self._topology.learn(fault, self._node)
+            if self._stop.is_set() and not self._wire.is_connected:
+                return None
+            raise translate(fault, self._node.public) from fault
         self._cuts = 0
         return reply
 
     async def _connect(self) -> None:
-        if await ready(self._wire):
+        if self._replaced():
+            await self._wire.disconnect(nowait=True)
+            self._node = self._topology.node(self._slot)
+            self._wire = self._node.address.connection()
+        if await ready(self._node.address, self._wire):
             await self._wire.send_packed_command(pack(("CLIENT", "ID")), check_health=False)
             self._client_id = await self._wire.read_response()
+
+    def _replaced(self) -> bool:
+        return self._topology.node(self._slot) is not self._node
 
     def _reconnect_pause_s(self) -> float:
         return min(RECONNECT_FIRST_S * 2**self._cuts, RECONNECT_MOST_S) * random.uniform(0.5, 1.0)
@@ -176,8 +191,8 @@ class BlockingReader:
         while not task.done():
             if isinstance(self._client_id, int):
                 try:
-                    await self._execute_once("CLIENT", "UNBLOCK", self._client_id)
-                except errors.AglError:
+                    await self._node.pool.exchange(pack(("CLIENT", "UNBLOCK", self._client_id)), 1)
+                except (*FAULTS, errors.AglError):
                     # Nobody can end the read at the server. Entries it hands over now stay pending in the group and
                     # are delivered again.
                     await self._wire.disconnect(nowait=True)

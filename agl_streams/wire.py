@@ -8,9 +8,9 @@ on Python 3.11, and because its retries cannot be told "never" for a single comm
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, cast
-from urllib.parse import SplitResult, unquote, urlsplit
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 from hiredis import pack_command  # pyright: ignore[reportUnknownVariableType]  # typed by cast below
 from redis import exceptions as redis_errors
@@ -20,6 +20,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from agl_streams import errors
+from agl_streams.redis_url import parse
 
 Arg: TypeAlias = bytes | str | int | float
 Reply: TypeAlias = bytes | int | list["Reply"] | None
@@ -33,8 +34,7 @@ RESP2 = 2  # one reply format on every server, from Redis 7.0 to Valkey 9
 # Answers that say "not now": the same command may succeed a moment later.
 TRANSIENT_CODES = frozenset({"LOADING", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN", "BUSY"})
 _AUTH_CODES = frozenset({"NOAUTH", "WRONGPASS"})
-_CLUSTER_AND_SENTINEL = ("redis+cluster", "rediss+cluster", "redis+sentinel", "rediss+sentinel")
-_SCHEMES = ("redis", "rediss", "unix")
+_PRIMARY = b"master"  # as a server names its role
 
 _pack_command = cast("Callable[[tuple[Arg, ...]], bytes]", pack_command)  # hiredis declares a tuple of one
 
@@ -51,17 +51,25 @@ class Wire(Protocol):
     async def disconnect(self, nowait: bool = False) -> None: ...
 
 
+class Place(NamedTuple):
+    """Host and port of a server."""
+
+    host: str
+    port: int
+
+
 class Address:
-    """Where a URL points, and how to make connections to it.
+    """Where one server is, and how to make connections to it.
 
     Attributes:
-        public: the URL without credentials, for messages and logs.
+        public: its URL without credentials, for messages and logs.
         command_timeout_s: seconds that one command, or one pipeline, may take.
     """
 
     def __init__(self, url: str) -> None:
-        """Raises ``ConfigError``: the URL is malformed, has an unknown option, or names an unsupported topology."""
-        self.public = public_url(url)
+        """Raises ``ConfigError``: the URL is malformed, or has an unknown option."""
+        self.public = parse(url).public
+        self._primary_only = False
         options = {"socket_timeout": COMMAND_TIMEOUT_S, "max_connections": MAX_CONNECTIONS, **_options_of(url)}
         for name in ("socket_timeout", "socket_connect_timeout", "max_connections"):
             if options.get(name, 1) <= 0:
@@ -81,6 +89,36 @@ class Address:
         }
         self.connection()  # an unknown option shows here, not at the first command
 
+    @property
+    def place(self) -> Place:
+        """Host and port."""
+        return Place(self._options["host"], int(self._options["port"]))
+
+    def at(self, place: Place, *, primary_only: bool = False) -> Address:
+        """Another server with the same user and options.
+
+        Args:
+            primary_only: a connection to it fails with READONLY where it is a replica. For a server that answers reads
+                as a replica too: what it says would be of the past.
+        """
+        other = copy.copy(self)
+        other._options = {**self._options, "host": place.host, "port": place.port}
+        other._primary_only = primary_only
+        host = f"[{place.host}]" if ":" in place.host else place.host
+        other.public = f"{self.public.partition('://')[0]}://{host}:{place.port}"
+        return other
+
+    async def connect(self, wire: Wire) -> None:
+        """Connect, and make sure that it is a primary where that is asked for."""
+        await wire.connect()
+        if self._primary_only:
+            await wire.send_packed_command(
+                pack(("HELLO", RESP2)), check_health=False
+            )  # tells the role, and changes nothing
+            told = cast("list[Reply]", await wire.read_response())
+            if told[told.index(b"role") + 1] != _PRIMARY:
+                raise redis_errors.ReadOnlyError(f"{self.public} is no primary any more", status_code="READONLY")
+
     def connection(self) -> Wire:
         """A new connection object; it connects by itself on first use."""
         try:
@@ -93,44 +131,11 @@ class Address:
             ) from None  # the cause holds every option, the password among them
 
 
-def public_url(url: str) -> str:
-    """The URL without user, password and query: fit for a message. Raises ``ConfigError`` when it is none."""
-    parts = _split(url)
-    host = parts.netloc.rpartition("@")[2]
-    return f"{parts.scheme}://{host}{parts.path}"
-
-
-def _split(url: str) -> SplitResult:
-    scheme = url.partition("://")[0]
-    if scheme in _CLUSTER_AND_SENTINEL:
-        raise errors.ConfigError(
-            f"AGL_REDIS_URL: {scheme}:// is not supported yet; give the address of a single server "
-            "as redis://, rediss:// or unix://"
-        )
-    if scheme not in _SCHEMES:
-        raise errors.ConfigError("AGL_REDIS_URL does not begin with redis://, rediss:// or unix://")
-    try:
-        parts = urlsplit(url)
-        _ = parts.port  # checked only when it is asked for
-    except ValueError:
-        # The text of the cause may hold a piece of the password, when a "/" or "#" in it was not escaped.
-        raise errors.ConfigError(
-            "AGL_REDIS_URL cannot be read: is a character of the user or password not percent-encoded?"
-        ) from None
-    return parts
-
-
 def _options_of(url: str) -> dict[str, Any]:
-    parts = _split(url)
-    database = unquote(parts.path).strip("/")
-    if parts.scheme != "unix" and database and not database.isdecimal():
-        raise errors.ConfigError(
-            f"AGL_REDIS_URL {public_url(url)}: the path names a database, so {database!r} must be a number"
-        )
     try:
         return cast("dict[str, Any]", parse_url(url))
     except ValueError as error:
-        raise errors.ConfigError(f"AGL_REDIS_URL {public_url(url)}: {error}") from error
+        raise errors.ConfigError(f"AGL_REDIS_URL {parse(url).public}: {error}") from error
 
 
 def pack(args: Sequence[Arg]) -> bytes:
@@ -154,13 +159,13 @@ def take_stream(wire: Wire) -> asyncio.StreamWriter:
     return stream
 
 
-async def ready(wire: Wire) -> bool:
+async def ready(address: Address, wire: Wire) -> bool:
     """Connect if need be; whether that was needed. A connection closed by the server while idle "can be read"."""
     if wire.is_connected:
         if not await wire.can_read():
             return False
         await wire.disconnect(nowait=True)
-    await wire.connect()
+    await address.connect(wire)
     return True
 
 
@@ -168,14 +173,22 @@ FAULTS = (redis_errors.RedisError, OSError, TimeoutError)
 """Everything that a call to the server may raise: translate it, and look at ``is_transient`` before giving up."""
 
 
-def is_transient(error: BaseException) -> bool:
-    """Whether the same command, sent again in a moment, may succeed."""
+def moved_to(error: BaseException) -> tuple[int, Place] | None:
+    """For a MOVED reply the slot and where it is now; the host is "" where it is that of the node that said so."""
+    if isinstance(error, redis_errors.MovedError):
+        host = cast("str", error.host)  # pyright: ignore[reportUnknownMemberType]  # redis-py does not declare it
+        return error.slot_id, Place(host, error.port)
+    return None
+
+
+def is_transient(error: BaseException, more: frozenset[str] = frozenset()) -> bool:
+    """Whether the same command, sent again in a moment, may succeed; ``more`` codes of error replies mean that too."""
     error = _unwrapped(error)
     if isinstance(error, redis_errors.AuthenticationError | redis_errors.AuthorizationError):
         return False
     code = _code_and_text(error)[0]
     if isinstance(error, redis_errors.ResponseError):
-        return code in TRANSIENT_CODES
+        return code in TRANSIENT_CODES or code in more
     return isinstance(error, redis_errors.ConnectionError | redis_errors.TimeoutError | OSError)
 
 
@@ -219,6 +232,7 @@ def _authentication_advice(code: str, text: str, public: str) -> str:
     return f"{public} refuses to authenticate us: {text}"
 
 
+_MOVED = (errors.StoreUnavailable, "what it served is, or will soon be, served by another node")
 _NOT_NOW = (errors.StoreUnavailable, "it cannot serve commands at this moment")
 _BY_CODE: Mapping[str, tuple[type[errors.AglError], str]] = {
     "OOM": (errors.OutOfMemory, "the server is at its maxmemory; retire finished rollouts or give it more"),
@@ -226,5 +240,6 @@ _BY_CODE: Mapping[str, tuple[type[errors.AglError], str]] = {
     "NOREPLICAS": (errors.NotReplicated, "the server has fewer good replicas than its min-replicas-to-write"),
     "NOPERM": (errors.ServerRefused, "the ACL user in AGL_REDIS_URL lacks a permission; ~agl:* and +@all are needed"),
     "MISCONF": (errors.StoreUnavailable, "the server cannot write to its disk and refuses writes; see its log"),
+    **dict.fromkeys(("MOVED", "ASK"), _MOVED),
     **dict.fromkeys(TRANSIENT_CODES, _NOT_NOW),
 }

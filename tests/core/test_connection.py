@@ -185,8 +185,13 @@ async def test_a_refused_connection_names_the_url(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "told"),
     [
-        ("redis+cluster://h1:1,h2:2", "not supported yet"),
-        ("redis+sentinel://h1:1/primary", "not supported yet"),
+        ("redis+cluster://h1:1,h2:2/1", "a cluster has only database 0"),
+        ("redis+cluster://u:s3cret@h1:1,:2", "a host is missing, as in redis://localhost:6379"),
+        ("redis+cluster://:s3cret/x@h1:1,h2:2", "percent-encoded"),
+        ("redis+sentinel://u:s3cret@h1:1,h2:2", "the service that the sentinels watch is missing"),
+        ("redis+sentinel://u:s3cret/x@h1:1/primary", "percent-encoded"),
+        ("redis+sentinel://h1:1/primary/zero", "'zero' must be a number"),
+        ("redis+sentinel://h1:1/primary?sentinel_passwort=s3cret", "option that redis-py does not know"),
         ("http://localhost", "does not begin with redis://"),
         ("localhost:6379", "does not begin with redis://"),
         ("redis://:s3cret/x@localhost", "percent-encoded"),

@@ -78,7 +78,7 @@ def commands_called_from_python() -> list[str]:
     return [
         str(call.args[0].value)
         for call in calls
-        if call_name(call) in ("self._write", "self._read", "self._read_many")
+        if call_name(call) in ("self._write", "self._read", "self._read_many", "self._bare")
         and isinstance(call.args[0], ast.Constant)
     ]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+from agl_streams.config import Settings
 from agl_streams.connection import Arg, RedisConnection, Reply
-from agl_streams.wire import Address
 
 CLOCK_AT = 4  # FCALL, function, number of keys, key, clock, ...
 
@@ -40,8 +40,8 @@ class FaultyConnection(RedisConnection):
         sent: the calls that were carried out with success, in order, each with its reply.
     """
 
-    def __init__(self, address: Address) -> None:
-        super().__init__(address)
+    def __init__(self, url: str, settings: Settings | None) -> None:
+        super().__init__(url, settings)
         self.fault = NO_FAULT
         self.done = 0
         self.sent: list[tuple[tuple[Arg, ...], list[Any]]] = []
@@ -50,19 +50,19 @@ class FaultyConnection(RedisConnection):
         """Begin a new operation."""
         self.fault, self.done = fault, 0
 
-    async def execute(self, *args: Arg) -> Reply:
+    async def execute(self, *args: Arg, near: Arg | None = None) -> Reply:
         """Send a command, with the fault if it writes."""
         if args[0] != b"FCALL":
-            return await super().execute(*args)
+            return await super().execute(*args, near=near)
         if self.fault == Fault("crash_before", self.done + 1):
             raise Crashed(command_of(args))
-        reply = cast("list[Any]", await super().execute(*args))
+        reply = cast("list[Any]", await super().execute(*args, near=near))
         self.done += 1
         if reply[0] == b"ok":
             self.sent.append((args, reply))
         if self.fault == Fault("crash_after", self.done):
             raise Crashed(command_of(args))
-        return await super().execute(*args) if self.fault.kind == "repeat" else reply
+        return await super().execute(*args, near=near) if self.fault.kind == "repeat" else reply
 
     async def send_again(self, args: tuple[Arg, ...], clock: Arg) -> Reply:
         """Send a call once more at another time, as a stray duplicate."""

@@ -18,7 +18,8 @@ from agl_streams.fold import State, fold
 from agl_streams.lifecycle import ATTEMPT_OPEN, FINISHED
 from agl_streams.replay import Payloads, read_history, rebuild
 from agl_streams.store import StreamStore
-from tests.support.leaks import all_keys, foreign_keys
+from tests.support.addresses import server_urls
+from tests.support.leaks import all_keys, foreign_keys, remove_namespace
 from tests.support.raw import Raw
 from tests.support.rebuild import differences, durable_content, folded_content
 from tests.support.waiting import until
@@ -86,8 +87,11 @@ async def _is_quiet(store: StreamStore, shard: int) -> bool:
 
 
 async def _foreign_keys(store: StreamStore) -> list[str]:
-    with Raw(store.url) as raw:
-        return foreign_keys(all_keys(raw))
+    lines: list[str] = []
+    for server in server_urls(store.url):
+        with Raw(server) as raw:
+            lines += foreign_keys(all_keys(raw))
+    return lines
 
 
 async def _statuses(store: StreamStore, rollout_ids: Sequence[str]) -> list[Complaint]:
@@ -178,10 +182,8 @@ async def _empty_copy(store: StreamStore) -> AsyncGenerator[StreamStore]:
     """A store on an empty namespace beside the one given, which goes afterwards."""
     settings = store.settings.model_copy(update={"namespace": f"{store.settings.namespace}-rebuilt"})
     async with await StreamStore.connect(store.url, settings=settings) as target:
-        prefixes = tuple(target.functions(shard).keys.prefix.encode() for shard in range(target.shards))
         yield target
-    with Raw(store.url) as raw:
-        raw.execute("UNLINK", *[key for key in all_keys(raw) if key.startswith(prefixes)])
+    remove_namespace(store.url, settings.namespace)
 
 
 def _about(line: str, rollout_ids: Collection[str]) -> Complaint:

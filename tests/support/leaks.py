@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agl_streams.errors import ForeignKey
 from agl_streams.keys import parse
+from tests.support.addresses import server_urls
 from tests.support.raw import Raw
 
 # The functions read their groups under these fixed names and leave nothing pending behind them.
@@ -25,10 +26,10 @@ def all_keys(raw: Raw) -> set[bytes]:
 
 def remove_namespace(url: str, namespace: str) -> None:
     """Remove every key of a namespace."""
-    with Raw(url) as raw:
-        keys = [key for key in all_keys(raw) if parse(key).namespace == namespace]
-        if keys:
-            raw.execute("UNLINK", *keys)
+    for server in server_urls(url):
+        with Raw(server) as raw:
+            # One by one: in a cluster the keys of two shards are never in one command.
+            raw.execute_many([("UNLINK", key) for key in all_keys(raw) if parse(key).namespace == namespace])
 
 
 def foreign_keys(keys: set[bytes]) -> list[str]:

@@ -13,6 +13,7 @@ from agl_streams.fold import State
 from agl_streams.keys import parse
 from agl_streams.library import SCHEMA
 from agl_streams.replay import Payloads
+from tests.support.addresses import server_urls
 from tests.support.leaks import all_keys
 from tests.support.raw import Raw
 
@@ -27,7 +28,14 @@ SHOWN_CHARACTERS = 300
 
 
 def durable_content(url: str, namespace: str) -> Content:
-    """Every durable key of a namespace with what it holds."""
+    """Every durable key of a namespace with what it holds, on whatever servers."""
+    content: Content = {}
+    for server in server_urls(url):
+        content |= _content_of(server, namespace)
+    return content
+
+
+def _content_of(url: str, namespace: str) -> Content:
     content: Content = {}
     with Raw(url) as raw:
         keys = [(key, parse(key)) for key in sorted(all_keys(raw))]

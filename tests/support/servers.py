@@ -55,7 +55,7 @@ class Server:
         directory: short, so that a socket fits; holds data and log; removed by ``close``.
     """
 
-    def __init__(self, binary: str, config: Mapping[str, str], *, tcp: bool) -> None:
+    def __init__(self, binary: str, config: Mapping[str, str], *, tcp: bool, sentinel: bool = False) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="agl-"))
         self.port = free_port() if tcp else 0
         socket_path = self.directory / "server.sock"
@@ -64,8 +64,12 @@ class Server:
         # Always by the socket: the port may be closed, or speak TLS.
         password = config.get("requirepass")
         self._admin_url = f"unix://{quote(str(socket_path))}" + (f"?password={quote(password)}" if password else "")
-        settings = {**_DEFAULTS, "port": str(self.port), "unixsocket": str(socket_path), "dir": str(self.directory)}
-        self._argv = [binary, *_arguments({**settings, **config})]
+        settings = {"port": str(self.port), "unixsocket": str(socket_path), "dir": str(self.directory)}
+        self._argv = [binary, *_arguments({**({} if sentinel else _DEFAULTS), **settings, **config})]
+        if sentinel:
+            config_file = self.directory / "sentinel.conf"  # where it keeps what it knows
+            config_file.touch()
+            self._argv = [binary, str(config_file), "--sentinel", *self._argv[1:]]
         self._popen: subprocess.Popen[bytes] | None = None
 
     @property
@@ -87,6 +91,18 @@ class Server:
             )
         if wait:
             until_blocking(self._answers, what=f"a server to answer at {self.url}")
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and not ended."""
+        return self._popen is not None
+
+    def answers(self) -> bool:
+        """Whether it runs and answers."""
+        try:
+            return self._popen is not None and ask(self._admin_url, "PING") == b"PONG"
+        except redis.ConnectionError:  # not listening yet, or loading
+            return False
 
     def execute(self, *args: bytes | str | float) -> object:
         """One command on a connection of its own, as an administrator."""
@@ -128,10 +144,7 @@ class Server:
     def _answers(self) -> bool:
         assert self._popen
         assert self._popen.poll() is None, f"the server ended at its start:\n{self.output}"
-        try:
-            return ask(self._admin_url, "PING") == b"PONG"
-        except redis.ConnectionError:  # not listening yet, or loading
-            return False
+        return self.answers()
 
 
 class Servers:
@@ -146,9 +159,10 @@ class Servers:
         config: Mapping[str, str] = {},  # a Mapping is not written to
         *,
         tcp: bool = False,
+        sentinel: bool = False,
     ) -> Server:
-        """Start a server; ``config`` holds lines of its configuration as name -> value."""
-        server = Server(find_binary(binary), config, tcp=tcp)
+        """Start a server, or a sentinel; ``config`` holds lines of its configuration as name -> value."""
+        server = Server(find_binary(binary), config, tcp=tcp, sentinel=sentinel)
         self._servers.append(server)
         server.start()
         return server

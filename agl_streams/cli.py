@@ -113,6 +113,18 @@ def bench_core(
     raise typer.Exit(code)
 
 
+@bench_app.command("store")
+def bench_store(
+    json_output: JsonOutput = False,
+    pairs: Annotated[int, typer.Option(min=1, help="Interleaved A/B pairs; the median counts.")] = 5,
+    rollouts: Annotated[int, typer.Option(min=1, help="Finished rollouts in the full store, 1.1 KB each.")] = 1_000_000,
+) -> None:
+    """Speed and size of the store, growth included, on servers of its own: some five minutes and 2 GB of memory."""
+    from agl_streams.bench.store import main as run_bench  # a benchmark's needs are no command's start-up time
+
+    raise typer.Exit(run_bench(load_settings(), rollouts=rollouts, pairs=pairs, json_output=json_output))
+
+
 @app.command()
 def proxy(
     upstream: Annotated[str | None, typer.Option(metavar="URL", help="Inference server [AGL_UPSTREAM].")] = None,

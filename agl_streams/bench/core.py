@@ -36,16 +36,16 @@ async def measure(settings: Settings, pairs: int) -> list[Row]:
     async with await StreamStore.connect(settings=settings, namespace=f"bench-{uuid4().hex[:8]}") as store:
         try:
             return [
-                *await _single(store, pairs),
-                *await _batched(store, pairs),
-                *await _handover(store),
+                *await single(store, pairs),
+                *await batched(store, pairs),
+                *await handover(store),
                 *await _cycles(store, pairs),
             ]
         finally:
             await _remove(store)
 
 
-async def _single(store: StreamStore, pairs: int) -> list[Row]:
+async def single(store: StreamStore, pairs: int) -> list[Row]:
     """P1, and the same without concurrency and with the model's validation and encoding, for information."""
     attempted = await opened(store)
     rollout_id, attempt_id = attempted.rollout_id, attempted.attempt.attempt_id
@@ -82,7 +82,7 @@ def spreading(step: Callable[[int], Awaitable[object]], tasks: int) -> Callable[
     return lambda: spread(CALLS, tasks, step)
 
 
-async def _batched(store: StreamStore, pairs: int) -> list[Row]:
+async def batched(store: StreamStore, pairs: int) -> list[Row]:
     """P2 in the terms it was set in, both sides through redis-py; and against our own client, which is leaner."""
     attempted = await opened(store)
     rollout_id, attempt_id = attempted.rollout_id, attempted.attempt.attempt_id
@@ -132,7 +132,7 @@ def _span_rates(measured: tuple[float, float, float]) -> str:
     return f"{count / ours:,.0f} spans/s against {count / base:,.0f}/s"
 
 
-async def _handover(store: StreamStore) -> list[Row]:
+async def handover(store: StreamStore) -> list[Row]:
     """P7: from the call of enqueue until a runner that was blocked has the attempt."""
     consumer = RolloutConsumer(store, "benchmark-runner")
     waits: list[float] = []

@@ -13,6 +13,7 @@ from agl_streams import clock
 
 MS_PER_S: Final = 1000.0
 US_PER_S: Final = 1_000_000
+THOUSAND: Final = 1000  # from here a value is printed in full
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class Row:
     Attributes:
         id: the target's name (``P1``), or ``-`` for a figure without a target.
         what: what was measured, with its unit.
-        value: the median.
+        value: the median; None where it could not be measured here, and ``what`` says why.
         target: the bound, or None.
         better: whether the value must be at least or at most the target.
         detail: the raw figures behind a ratio.
@@ -30,15 +31,15 @@ class Row:
 
     id: str
     what: str
-    value: float
+    value: float | None
     target: float | None = None
     better: Literal["high", "low"] = "high"
     detail: str = ""
 
     @property
     def ok(self) -> bool:
-        """Whether the target is met; true without one."""
-        if self.target is None:
+        """Whether the target is met; true without one, and where nothing was measured."""
+        if self.target is None or self.value is None:
             return True
         return self.value >= self.target if self.better == "high" else self.value <= self.target
 
@@ -103,6 +104,7 @@ def _table(title: str, rows: Sequence[Row]) -> None:
         table.add_column(name, justify="right" if name in ("value", "target") else "left")
     for row in rows:
         bound = "" if row.target is None else f"{'≥' if row.better == 'high' else '≤'} {row.target:g}"
-        mark = "" if row.target is None else ("met" if row.ok else "MISSED")
-        table.add_row(row.id, row.what, f"{row.value:.3g}", bound, mark, row.detail)
+        mark = "" if row.target is None or row.value is None else ("met" if row.ok else "MISSED")
+        value = "" if row.value is None else f"{row.value:,.3g}" if row.value < THOUSAND else f"{row.value:,.0f}"
+        table.add_row(row.id, row.what, value, bound, mark, row.detail)
     Console().print(table)

@@ -14,6 +14,7 @@ from agl_streams.config import Settings
 from agl_streams.engine import Engine
 from agl_streams.server_info import parse_info
 from agl_streams.store import StreamStore
+from agl_streams.telemetry import configure_logging
 
 NAMESPACE: Final = "bench"
 OF_THE_COUNTING: Final = ("info", "config|resetstat")
@@ -24,6 +25,14 @@ class CommandStats(NamedTuple):
 
     calls: int
     usec: int
+
+
+def quiet(settings: Settings) -> Settings:
+    """Log warnings only, unless the level is chosen: servers come and go by the dozen."""
+    if "log_level" not in settings.model_fields_set:
+        settings = settings.model_copy(update={"log_level": "WARNING"})
+    configure_logging(settings)
+    return settings
 
 
 @contextlib.asynccontextmanager
@@ -72,7 +81,7 @@ async def used_memory(store: StreamStore) -> int:
     return int((await info(store, "memory"))["used_memory"])
 
 
-async def cpu_s(store: StreamStore) -> float:
+async def engine_cpu_s(store: StreamStore) -> float:
     """Processor time that the server has taken so far, in seconds."""
     found = await info(store, "cpu")
     return float(found["used_cpu_user"]) + float(found["used_cpu_sys"])

@@ -152,6 +152,10 @@ class AgentError(AglError):
 OUTCOMES: dict[str, tuple[type[AglError], str]] = {
     "not_found_rollout": (NotFound, "there is no such rollout"),
     "not_found_attempt": (NotFound, "the rollout has no such attempt"),
+    "not_dead": (
+        Conflict,
+        "the rollout is on no stream of dead ones: it was never given up, or has been queued again or dropped since",
+    ),
     "ended": (AttemptEnded, "the attempt has ended or its rollout is finished; its agent should stop"),
     "superseded": (Superseded, "a newer attempt owns the rollout; this one is fenced off and should stop"),
     "changed": (Changed, "it was changed by somebody else in between; read it again"),

@@ -31,8 +31,9 @@ _QUEUE: Final = {
     "unqueue": "id of the queue entry that is removed",
     "requeue": "'1': a queue entry is added under this event's id",
     "deliveries": "claims since the rollout was last queued on purpose",
-    "lost": "attempts of the rollout that were lost with their runner",
+    "lost": "attempts that use up none of max_attempts: lost with their runner, or made before dead_requeued",
     "dead": "'1': the rollout was given up and is put on the dead stream",
+    "undead": "id of the entry of the dead stream that is removed",
     "reason": "why",
 }
 _ATTEMPT: Final = {"rollout": "rollout id", "attempt": "attempt id"}
@@ -74,13 +75,23 @@ TYPES: Final[dict[str, EventType]] = {
     ),
     "rollout_updated": EventType(
         "update_rollout or cancel changed something",
-        "rollout, body, tasks, finished, indexes",
+        "rollout, body, tasks, finished, dead, indexes",
         {**_ROLLOUT, **_QUEUE, "rollout_body": "version of the new body (payload body:<rollout>:<version>)"},
     ),
     "rollout_dead": EventType(
         "a rollout was delivered too often without being begun",
         "rollout, tasks, finished, dead, indexes",
         {"rollout": "rollout id", **_QUEUE},
+    ),
+    "dead_requeued": EventType(
+        "an operator put a rollout that was given up on the queue again",
+        "rollout, tasks, dead, indexes",
+        {"rollout": "rollout id", **_QUEUE},
+    ),
+    "dead_dropped": EventType(
+        "an operator took a rollout that was given up off the dead stream; it stays failed",
+        "rollout, dead",
+        {"rollout": "rollout id", "undead": _QUEUE["undead"]},
     ),
     "redelivered": EventType(
         "an entry went back to the queue: released by its reader, never begun, or lost from the stream",
@@ -89,7 +100,7 @@ TYPES: Final[dict[str, EventType]] = {
     ),
     "attempt_started": EventType(
         "a runner begins a rollout",
-        "attempt, rollout, worker, tasks, indexes, totals",
+        "attempt, rollout, worker, tasks, dead, indexes, totals",
         {**_ATTEMPT, "seq": "number of the attempt", "worker": "worker id, escaped", "lease": "microseconds", **_QUEUE},
     ),
     "attempt_running": EventType("an attempt's first span, or a lost one's return", "attempt, rollout, worker", _MOVE),

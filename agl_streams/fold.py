@@ -116,6 +116,9 @@ def _rollout(state: State, event: Event) -> None:
     if "unqueue" in e:
         state.queue.pop(e["unqueue"], None)
         row.pop("entry", None)
+    if "undead" in e:
+        state.dead.pop(e["undead"], None)
+        row.pop("dead", None)
     if "to" in e:
         _move(state, event, row)
     if "requeue" in e:
@@ -136,6 +139,7 @@ def _move(state: State, event: Event, row: Row) -> None:
         state.finished[event.id] = (e["rollout"], e["to"])
     if "dead" in e:
         state.dead[event.id] = (e["rollout"], e["reason"])
+        row["dead"] = event.id
 
 
 def _attempt_started(state: State, event: Event) -> None:
@@ -235,6 +239,8 @@ _BY_TYPE: Final[dict[str, Callable[[State, Event], None]]] = {
     "rollout_started": _created,
     "rollout_updated": _rollout,
     "rollout_dead": _rollout,
+    "dead_requeued": _rollout,
+    "dead_dropped": _rollout,
     "redelivered": _rollout,
     "attempt_started": _attempt_started,
     "attempt_running": _attempt_moved,

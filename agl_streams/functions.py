@@ -201,6 +201,14 @@ class ShardFunctions:
         """End a rollout on purpose. With the token of an earlier call, nothing."""
         return (await self._write("cancel", rollout_id, reason, token or new_token()))[0]
 
+    async def requeue_dead(self, rollout_id: str, token: str) -> View:
+        """Put a rollout that was given up on the queue again. With the token of an earlier call, nothing."""
+        return (await self._write("requeue_dead", rollout_id, token))[0]
+
+    async def drop_dead(self, rollout_id: str, token: str) -> View:
+        """Take a rollout that was given up off the dead stream. With the token of an earlier call, nothing."""
+        return (await self._write("drop_dead", rollout_id, token))[0]
+
     async def renew(self, attempts: Sequence[tuple[str, str]], lease_us: str) -> list[str]:
         """Extend leases of (rollout, attempt) pairs; per pair renewed, superseded, ended or not_found_attempt."""
         args = [part for rollout_id, attempt_id in attempts for part in (rollout_id, attempt_id, lease_us)]

@@ -39,7 +39,7 @@ KINDS: Final = (
     KeyKind("log", "stream", True, "every event in order; groups: aggregator, archiver; trimmed only by retention"),
     KeyKind("tasks", "stream", True, "the queue: exactly the queued rollouts; group runners; an entry goes when begun"),
     KeyKind("finished", "stream", True, "one entry per rollout that reached a finished status; waiters read it"),
-    KeyKind("dead", "stream", True, "rollouts given up after too many deliveries, with the reason"),
+    KeyKind("dead", "stream", True, "rollouts given up after too many deliveries, with the reason, until dealt with"),
     KeyKind("index:created", "zset", True, "rollouts by creation number"),
     KeyKind("index:status:<status>", "zset", True, "rollouts of one status by creation number"),
     KeyKind("index:workers", "zset", True, "workers by the event that made them"),
@@ -134,6 +134,10 @@ class ShardKeys:
     def status(self, status: str) -> str:
         """Index of the rollouts of one status."""
         return f"{self.prefix}index:status:{status}"
+
+    def rollout(self, rollout_id: str) -> str:
+        """Projection of a rollout."""
+        return f"{self.prefix}rollout:{rollout_id}"
 
     def spans(self, rollout_id: str, attempt_id: str) -> str:
         """Stored spans of an attempt."""

@@ -16,7 +16,7 @@ from typing import Final
 from agl_streams.keys import fixed_keys
 from agl_streams.projections import ATTEMPT, FOLDED, ROLLOUT, ROLLOUT_STATE, SUMS, WORKER, WORKER_LIVE
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 """Version of events and projections. Raised when an older release could no longer read what this one writes."""
 
 SEQUENCE_GAP: Final = 1000  # span numbers issued before a rebuild but never seen: more than one attempt has in flight

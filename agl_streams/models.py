@@ -34,6 +34,7 @@ __all__ = [
     "AttemptedRollout",
     "AttributeValue",
     "Attributes",
+    "DeadLetter",
     "EnqueueRolloutRequest",
     "Event",
     "Link",
@@ -120,6 +121,21 @@ class AttemptedRollout(Rollout):
         if self.attempt.rollout_id != self.rollout_id:
             raise ValueError("Inconsistent rollout_id between Rollout and Attempt")
         return self
+
+
+class DeadLetter(Wire):
+    """A rollout that was given up. Not in Agent-lightning's contract.
+
+    Attributes:
+        reason: ``worker_lost`` (its last runner was lost) or ``never_begun`` (its last runner did not begin it).
+        deliveries: how many runners had it.
+        rollout: with its newest attempt, if any.
+    """
+
+    rollout_id: str
+    reason: str
+    deliveries: int
+    rollout: AttemptedRollout | Rollout
 
 
 class EnqueueRolloutRequest(Wire):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from agl_streams.client.dead import DeadCalls
 from agl_streams.client.queries import QueryCalls
 from agl_streams.client.spans import SpanCalls
 from agl_streams.client.tail import TailCalls
 from agl_streams.client.work import WorkCalls
 
 
-class StoreClient(WorkCalls, SpanCalls, QueryCalls, TailCalls):
+class StoreClient(WorkCalls, DeadCalls, SpanCalls, QueryCalls, TailCalls):
     """A store behind a server, as ``agl-streams serve`` runs it. Names, parameters and meanings are `StreamStore`'s.
 
     It may be used from any number of event loops and threads, and pickled. Made by `connect`; `close` it in each event

@@ -57,6 +57,10 @@ function A.rollout(prefix, id, e)
   if e.requeue then
     A.push(prefix, 'tasks', id, 'rollout', e.rollout)
   end
+  if e.undead then
+    redis.call('XDEL', prefix .. 'dead', e.undead)
+    del[#del + 1] = 'dead'
+  end
   if e.to then
     A.move(prefix, id, e, old, set, del)
   end
@@ -67,24 +71,5 @@ function A.rollout(prefix, id, e)
   U.put(set, 'entry', e.requeue and id)
   if #set > 0 then
     redis.call('HSET', key, unpack(set))
-  end
-end
-
-function A.move(prefix, id, e, old, set, del)
-  U.put(set, 'status', e.to)
-  A.set_status(prefix, e.rollout, old.n, old.status, e.to)
-  if not S.finished[e.to] then
-    del[#del + 1] = 'end'
-    del[#del + 1] = 'reason'
-    return
-  end
-  U.put(set, 'end', e.time)
-  U.put(set, 'reason', e.reason)
-  del[#del + 1] = not e.reason and 'reason' or nil
-  if not S.finished[old.status] then
-    A.push(prefix, 'finished', id, 'rollout', e.rollout, 'status', e.to)
-  end
-  if e.dead then
-    A.push(prefix, 'dead', id, 'rollout', e.rollout, 'reason', e.reason)
   end
 end

@@ -14,6 +14,7 @@ function C.open_attempt(ctx, rollout, attempt_id, worker, lease_us, unqueue)
   U.put(fields, 'lease', lease_us ~= '' and lease_us)
   U.put(fields, 'deliveries', unqueue and U.int(tonumber(rollout.deliveries or '0') + 1))
   U.put(fields, 'unqueue', unqueue or rollout.entry)
+  U.put(fields, 'undead', rollout.dead)
   U.emit(ctx, 'attempt_started', fields)
   if lease_us ~= '' then
     L.lease(ctx, rollout.id, attempt_id, lease_us)

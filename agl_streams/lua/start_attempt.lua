@@ -15,6 +15,7 @@ function C.start_attempt(keys, args)
     return { 'not_found_rollout' }
   end
   if not S.attempt(ctx, rollout.id, args[4]) then
+    rollout.dead = S.dead(ctx, rollout.id)
     C.open_attempt(ctx, rollout, args[4], args[2], args[3], nil)
   end
   return { 'ok', S.view(ctx.prefix, rollout.id, args[4]) }

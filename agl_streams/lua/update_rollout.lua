@@ -6,9 +6,10 @@
 -- result: ok, view of the rollout; or not_found_rollout, changed (the body was replaced meanwhile: read again)
 -- events: rollout_updated
 
--- What a change of status means for the queue. Setting the status that a rollout has changes nothing.
-function C.requeue_fields(fields, rollout, status)
+-- What a change of status means for the queue and for a dead letter. Setting the status that a rollout has changes nothing.
+function C.requeue_fields(ctx, fields, rollout, status)
   U.put(fields, 'to', status)
+  U.put(fields, 'undead', S.dead(ctx, rollout.id))
   if S.queued[status] then
     -- Already waiting: the entry stays where it is, so that the rollout is on the queue exactly once.
     U.put(fields, 'requeue', not rollout.entry and '1')
@@ -18,7 +19,7 @@ function C.requeue_fields(fields, rollout, status)
   end
 end
 
-function C.rollout_change(rollout, args)
+function C.rollout_change(ctx, rollout, args)
   local fields, payloads = { 'rollout', rollout.id }, nil
   for at = 7, #args, 2 do
     if args[at + 1] ~= (rollout[args[at]] or '') then
@@ -32,7 +33,7 @@ function C.rollout_change(rollout, args)
     payloads = { S.body_name(rollout.id, version), args[4] }
   end
   if args[5] ~= '' and args[5] ~= rollout.status then
-    C.requeue_fields(fields, rollout, args[5])
+    C.requeue_fields(ctx, fields, rollout, args[5])
   end
   return fields, payloads
 end
@@ -58,7 +59,7 @@ function C.update_rollout(keys, args)
     if args[4] ~= '' and args[3] ~= rollout.body then
       return { 'changed' }
     end
-    local fields, payloads = C.rollout_change(rollout, args)
+    local fields, payloads = C.rollout_change(ctx, rollout, args)
     if #fields > 2 then
       U.emit(ctx, 'rollout_updated', fields, payloads)
       C.settle_deadlines(ctx, rollout)

@@ -11,6 +11,7 @@ from agl_streams.errors import InvalidRequest, TooLarge
 from agl_streams.server import (
     openapi,
     routes_attempts,
+    routes_dead,
     routes_otlp,
     routes_resources,
     routes_rollouts,
@@ -46,6 +47,7 @@ CONTRACT: Final[tuple[Route, ...]] = (
 """Agent-lightning's routes, in its order."""
 EXTENSIONS: Final[tuple[Route, ...]] = (
     *routes_rollouts.ROLLOUT_EXTRAS,
+    *routes_dead.DEAD,
     *routes_attempts.ATTEMPT_EXTRAS,
     *routes_spans.SPAN_EXTRAS,
     *routes_service.SERVICE_EXTRAS,

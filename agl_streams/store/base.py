@@ -154,13 +154,13 @@ class StoreBase:
                 return
             start += SCAN
 
-    async def _entries(self, stream: str) -> AsyncIterator[dict[str, str]]:
-        """The entries of a stream in order, in bounded steps."""
+    async def _entries(self, stream: str) -> AsyncIterator[tuple[str, dict[str, str]]]:
+        """The entries of a stream in order, each with its id, in bounded steps."""
         after = "-"
         while True:
             entries = cast("Any", await self.connection.execute("XRANGE", stream, after, "+", "COUNT", SCAN))
-            for _, flat in entries:
-                yield {flat[at].decode(): flat[at + 1].decode() for at in range(0, len(flat), 2)}
+            for entry_id, flat in entries:
+                yield entry_id.decode(), {flat[at].decode(): flat[at + 1].decode() for at in range(0, len(flat), 2)}
             if len(entries) < SCAN:
                 return
             after = f"({entries[-1][0].decode()}"

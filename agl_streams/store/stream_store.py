@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agl_streams.store.dead import DeadMixin
 from agl_streams.store.queries import QueriesMixin
 from agl_streams.store.reports import ReportsMixin
 from agl_streams.store.resources import ResourcesMixin
@@ -16,6 +17,7 @@ from agl_streams.store.workers import WorkersMixin
 class StreamStore(
     WorkMixin,
     ReportsMixin,
+    DeadMixin,
     SpansMixin,
     QueriesMixin,
     ResourcesMixin,

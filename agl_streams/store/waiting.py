@@ -55,7 +55,7 @@ class WaitingMixin(StoreBase):
         """How many entries each rollout has in the stream of finished ones. More than one means finished twice."""
         counts: dict[str, int] = {}
         for functions in self._functions:
-            async for fields in self._entries(functions.keys.finished):
+            async for _, fields in self._entries(functions.keys.finished):
                 rollout_id = fields["rollout"]
                 counts[rollout_id] = counts.get(rollout_id, 0) + 1
         return counts

@@ -335,6 +335,16 @@ class StoreMachine(Players):
         if done:
             self.model.cancel(rollout, "not wanted")
 
+    @precondition(lambda self: self.model.dead)
+    @rule(store=STORE, fault=FAULT, index=INDEX, again=st.booleans())
+    def deal_with_dead(self, store: int, fault: Fault, index: int, again: bool) -> None:
+        """An operator puts a rollout that was given up on the queue again, or drops it."""
+        rollout = self.model.rollouts[self.model.dead[index % len(self.model.dead)][0]]
+        name = "requeue_dead_letter" if again else "drop_dead_letter"
+        _, done, _ = self.world.call(store, fault, lambda s: getattr(s, name)(rollout.rollout_id))
+        if done:
+            (self.model.requeue_dead if again else self.model.drop_dead)(rollout)
+
     @rule(store=STORE, fault=FAULT, resources_id=st.sampled_from(["rs-1", "rs:2/ü"]), model=st.sampled_from("ab"))
     def update_resources(self, store: int, fault: Fault, resources_id: str, model: str) -> None:
         """A new version of what rollouts run against."""

@@ -30,7 +30,7 @@ STORES = 2
 # Commands whose late duplicate must change nothing. The others extend a lease or look at the time by their nature.
 VOID_WHEN_LATE = frozenset(
     {"enqueue", "claim", "begin", "release", "append_spans", "update_attempt", "update_rollout", "cancel",
-     "start_rollout", "start_attempt", "resources"}
+     "requeue_dead", "drop_dead", "start_rollout", "start_attempt", "resources"}
 )  # fmt: skip
 CLAIM_IDS_AT = 8  # FCALL, function, number of keys, key, clock, worker, lease, token, then attempt ids
 _numbers = itertools.count()

@@ -274,6 +274,19 @@ class Model:
             self._show(attempt)
             attempt.lease_until = None
 
+    def requeue_dead(self, rollout: ModelRollout) -> None:
+        """On the queue again, as if new."""
+        self._happened()
+        self._set_rollout(rollout, "requeuing", None)
+        rollout.deliveries, rollout.lost = 0, len(rollout.attempts)
+        for attempt in rollout.attempts:
+            self._look_after(attempt)
+
+    def drop_dead(self, rollout: ModelRollout) -> None:
+        """No dead letter any more, and nothing else."""
+        self._happened()
+        self._bury(rollout)
+
     def update_resources(self, resources_id: str, resources: Any) -> ResourcesUpdate:
         """The next version of a bundle, which becomes the latest."""
         self._happened()
@@ -367,8 +380,8 @@ class Model:
         if rollout.deliveries < self.max_deliveries:
             self.queue.append(Entry(entry.rollout_id))
         else:
-            self.dead.append((rollout.rollout_id, "never_begun"))
             self._set_rollout(rollout, "failed", "never_begun")
+            self.dead.append((rollout.rollout_id, "never_begun"))
 
     # --- how things change
 
@@ -416,11 +429,12 @@ class Model:
         rollout.lost += reason == WORKER_LOST
         if becomes == "requeuing" and reason != WORKER_LOST:
             rollout.deliveries = 0
+        self._set_rollout(rollout, becomes, reason)
         if becomes == "failed" and reason == WORKER_LOST:
             self.dead.append((rollout.rollout_id, WORKER_LOST))
-        self._set_rollout(rollout, becomes, reason)
 
     def _set_rollout(self, rollout: ModelRollout, status: RolloutStatus, reason: str | None) -> None:
+        self._bury(rollout)
         entry = self.place(rollout.rollout_id)
         if status in QUEUING and entry is None:
             self.queue.append(Entry(rollout.rollout_id))
@@ -431,6 +445,10 @@ class Model:
         rollout.end = self.now if status in FINISHED else None
         rollout.reason = reason if status in FINISHED else None
         rollout.status = status
+
+    def _bury(self, rollout: ModelRollout) -> None:
+        """A rollout that moves is no dead letter any more."""
+        self.dead = [one for one in self.dead if one[0] != rollout.rollout_id]
 
     def _wake(self, attempt: ModelAttempt) -> None:
         self._set_attempt(attempt, "running", None)

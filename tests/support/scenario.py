@@ -67,6 +67,10 @@ class Scenario:
             lambda s: s.dequeue_rollout("nobody", request_key="rest"),
             lambda s: self._watch(s, 9, 9, 9, 9, 9, 9, 9),
             lambda s: s.get_next_span_sequence_id("r0", "any"),
+            lambda s: self._give_up(s, "lost-1", "lost-2"),
+            lambda s: s.requeue_dead_letter("lost-1", request_key="requeue"),
+            lambda s: s.drop_dead_letter("lost-2", request_key="drop"),
+            lambda s: s.cancel_rollout("lost-1", "once was enough"),
             self._retire,
             lambda s: s.settle(),
         ]
@@ -111,6 +115,15 @@ class Scenario:
         if attempt is None:
             return
         await store.renew_attempt(rollout_id, attempt.attempt_id)
+
+    async def _give_up(self, store: StreamStore, *rollout_ids: str) -> None:
+        """Rollouts are handed over with all that wait and never begun, when no second delivery is allowed."""
+        requests = [EnqueueRolloutRequest(input="poison", rollout_id=one) for one in rollout_ids]
+        await store.enqueue_many_rollouts(requests)
+        tasks = store.functions(0).keys.tasks
+        await store.connection.execute("XREADGROUP", "GROUP", "runners", "reader", "STREAMS", tasks, ">")
+        self.now_us += US_PER_S
+        await store.functions(0).expire(LEASE_US, 0, 1)
 
     async def _retire(self, store: StreamStore) -> None:
         """A day goes by, and whoever holds nothing is forgotten; a repeat of the step finds nobody more."""

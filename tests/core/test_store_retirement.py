@@ -1,4 +1,4 @@
-"""Workers that are gone are forgotten after a day; whoever may still be needed is not, and nothing is lost with them."""
+"""Workers that are gone are forgotten after a day; whoever may be needed is not, and nothing is lost with them."""
 
 from __future__ import annotations
 

@@ -1,0 +1,101 @@
+"""P9's second half: two server processes over one, under a load generator in C that leaves the cores to them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Generator
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from agl_streams.bench.report import US_PER_S, Row, paired
+from agl_streams.bench.routes import AGL, Request, enqueue
+from agl_streams.bench.served import HEALTH, Served, Spent, serving
+from agl_streams.bench.work import opened
+from agl_streams.store import StreamStore
+
+CONNECTIONS: Final = 32
+SECONDS: Final = 2  # wrk takes whole ones
+TARGET: Final = 1.25
+_RATE: Final = re.compile(r"Requests/sec:\s+([\d.]+)")
+_COUNT: Final = re.compile(r"(\d+) requests in ")
+_REFUSED: Final = re.compile(r"Non-2xx or 3xx responses: \d+|Socket errors: .*")
+
+
+class Run(NamedTuple):
+    """One run of wrk: requests per second, and the processor time that one of them took."""
+
+    rate: float
+    spent: Spent
+
+
+async def two_over_one(store: StreamStore, *, pairs: int, seconds: int = SECONDS) -> list[Row]:
+    """A row for each kind of request. One that says so where wrk is not installed."""
+    if shutil.which("wrk") is None:
+        return [Row("P9", "two server processes over one: wrk is not installed: apt-get install wrk", None, TARGET)]
+    rollout_id = (await opened(store)).rollout_id
+    async with serving(store, 1) as one, serving(store, 2) as two:
+        return [
+            await _compared(one, two, "health", Request("GET", HEALTH), pairs, seconds, None),
+            await _compared(
+                one, two, "get rollout", Request("GET", f"{AGL}/rollouts/{rollout_id}"), pairs, seconds, TARGET
+            ),
+            await _compared(one, two, "enqueue", enqueue(), pairs, seconds, TARGET),
+        ]
+
+
+async def _compared(
+    one: Served, two: Served, what: str, request: Request, pairs: int, seconds: int, target: float | None
+) -> Row:
+    runs: dict[str, list[Run]] = {one.url: [], two.url: []}
+
+    async def seconds_each(served: Served) -> float:
+        run = await _run(served, request, seconds)
+        runs[served.url].append(run)
+        return 1 / run.rate
+
+    for served in (one, two):
+        await seconds_each(served)  # the first run does not count
+        runs[served.url].clear()
+    ratio, *_ = await paired(pairs, partial(seconds_each, one), partial(seconds_each, two))
+    told = " against ".join(_told(runs[served.url]) for served in (two, one))
+    name = f"{what} by wrk, {CONNECTIONS} connections, two server processes over one"
+    return Row("P9" if target else "-", name, ratio, target, detail=told)
+
+
+def _told(runs: list[Run]) -> str:
+    run = sorted(runs)[len(runs) // 2]
+    servers = " + ".join(f"{spent * US_PER_S:,.0f}" for spent in run.spent.servers)
+    return f"{run.rate:,.0f}/s (µs each: server {servers}, engine {run.spent.engine * US_PER_S:,.0f})"
+
+
+async def _run(served: Served, request: Request, seconds: int) -> Run:
+    before = await served.spent()
+    with _script(request) as script:
+        arguments = ("-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "-s", str(script), served.url + request.path)
+        process = await asyncio.create_subprocess_exec(
+            "wrk", *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        printed = (await process.communicate())[0].decode()
+    spent = (await served.spent()).since(before)
+    rate, count = _RATE.search(printed), _COUNT.search(printed)
+    if rate is None or count is None or _REFUSED.search(printed):
+        raise RuntimeError(f"wrk was not served with {request.method} {request.path}: {printed}")
+    each = Spent([taken / int(count[1]) for taken in spent.servers], spent.engine / int(count[1]))
+    return Run(float(rate[1]), each)
+
+
+@contextlib.contextmanager
+def _script(request: Request) -> Generator[Path]:
+    """What tells wrk which request to send."""
+    lines = [f"wrk.method = {json.dumps(request.method)}", f"wrk.body = {json.dumps(request.body.decode())}"]
+    lines += [f"wrk.headers[{json.dumps(name)}] = {json.dumps(value)}" for name, value in request.headers.items()]
+    with tempfile.TemporaryDirectory(prefix="agl-") as folder:
+        path = Path(folder) / "request.lua"
+        path.write_text("\n".join(lines))
+        yield path

@@ -1,0 +1,23 @@
+"""The entry point: an error of ours is one line on standard error."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rich.console import Console
+from rich.markup import escape
+
+from agl_streams.cli.app import app
+from agl_streams.errors import AglError
+
+EXIT_ERROR: Final = 2
+
+
+def main() -> None:
+    """Entry point of the console scripts."""
+    try:
+        app()
+    except AglError as error:
+        line = " ".join(str(error).split())
+        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {escape(line)}", highlight=False)
+        raise SystemExit(EXIT_ERROR) from None

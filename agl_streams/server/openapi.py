@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Annotated, Any, Final
 
-from fastapi import Body, FastAPI, Query
+from fastapi import Body, FastAPI, Query, Response
 from fastapi.openapi.docs import get_redoc_html, get_swagger_ui_html
+from fastapi.responses import JSONResponse
 
 from agl_streams.server.answers import plain
 from agl_streams.server.asgi import Answer
@@ -25,7 +26,16 @@ _TYPES: Final[dict[str, Any]] = {
                 "application/x-protobuf": {"schema": {"type": "string", "format": "binary"}},
                 "application/json": {"schema": {"type": "object"}},
             },
-        }
+        },
+        "responses": {
+            "200": {
+                "description": "What was rejected, if anything, in the type of the request",
+                "content": {
+                    "application/x-protobuf": {"schema": {"type": "string", "format": "binary"}},
+                    "application/json": {"schema": {"type": "object"}},
+                },
+            }
+        },
     },
     "/v1/agl/events": {
         "responses": {
@@ -51,6 +61,7 @@ def document(routes: Sequence[Route], version: str) -> bytes:
             methods=[route.method],
             status_code=route.status,
             response_model=route.answer,
+            response_class=JSONResponse if route.answer is not None else Response,
             summary=f"{route.summary} (extension)" if route.ours else route.summary,
             operation_id=f"{route.handler.__name__}_{route.path.strip('/')}".replace("/", "_").translate(_BRACES),
             tags=[route.tag],

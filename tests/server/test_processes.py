@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import resource
 import signal
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator
 from typing import Any
 
 import aiohttp
@@ -16,6 +17,8 @@ from agl_streams.client import StoreClient
 from agl_streams.config import Settings, child_environment
 from agl_streams.models import Span
 from agl_streams.server import protocol
+from agl_streams.server.routes_service import MAX_TAILS
+from agl_streams.server.serving import MOST_FILES, SPARE_FILES
 from agl_streams.store import StreamStore
 from tests.server.conftest import serving
 from tests.server.served import Served, memory_of, serve
@@ -163,19 +166,43 @@ async def small_server(processes: ProcessGroup, settings: Settings) -> AsyncGene
     assert served.process.terminate() == 0
 
 
-async def test_idle_tails_take_little_memory(small_server: Served) -> None:
-    """A thousand idle tails cost a server process a bounded amount each, and it still answers."""
+@pytest.fixture
+def open_files() -> Generator[int]:
+    """How many files this process may open, which is raised as far as it may be."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    yield wanted
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_idle_tails_take_little_memory(open_files: int, small_server: Served) -> None:
+    """As many idle tails as a process takes cost a bounded amount each; one more is put off, and others are served."""
     before = memory_of(small_server.process.pid)
-    connector = aiohttp.TCPConnector(limit=0)
-    async with aiohttp.ClientSession(small_server.url, connector=connector) as session:
-        responses = await asyncio.gather(*(session.get("/v1/agl/events") for _ in range(1000)))
-        for response in responses:
-            await response.content.readuntil(b"\n\n")
-        grown = memory_of(small_server.process.pid) - before
-        assert grown < 1000 * 64 * 1024, f"{grown / 1000:,.0f} bytes a tail"
-        assert (await Api(session).get("/ready")).status == 200
-        for response in responses:
-            response.close()
+    count = min(MAX_TAILS, open_files - 2 * SPARE_FILES)
+    writers: list[asyncio.StreamWriter] = []
+    while len(writers) < count:
+        some = min(500, count - len(writers))
+        writers += await asyncio.gather(*(idle_tail(small_server.url) for _ in range(some)))
+    grown = memory_of(small_server.process.pid) - before
+    assert grown < count * 64 * 1024, f"{grown / count:,.0f} bytes a tail"
+    async with aiohttp.ClientSession(small_server.url) as session:
+        api = Api(session)
+        assert (await api.get("/ready")).status == 200
+        if count == MAX_TAILS:
+            assert (await api.get("events")).status == 503
+        for writer in writers:
+            writer.close()
+
+
+async def idle_tail(url: str) -> asyncio.StreamWriter:
+    """The connection of a tail that has begun."""
+    host, port = url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"GET /v1/agl/events HTTP/1.1\r\nhost: x\r\n\r\n")
+    assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200 ")
+    await reader.readuntil(b": alive\n")
+    return writer
 
 
 async def test_huge_bodies_take_bounded_memory(small_server: Served) -> None:

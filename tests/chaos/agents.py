@@ -27,6 +27,12 @@ async def some_work(task: dict[str, Any], context: AttemptContext) -> float:
 
 
 @rollout
+async def nothing(task: dict[str, Any]) -> float:
+    """As little as an agent can do: its reward is its only span."""
+    return 1.0
+
+
+@rollout
 async def wait_for_file(task: dict[str, Any], context: AttemptContext) -> float:
     """Tells that it has begun; succeeds when the test makes the file ``go``."""
     begun(task, context)

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, Final, cast
 
+from agl_streams.connect import Store
 from agl_streams.store import StreamStore
 
 BLOCK_MS: Final = 20_000  # as long as any test waits for something that never comes
@@ -16,25 +17,27 @@ AHEAD: Final = 24  # rollouts that a steady load has unfinished: all runners hav
 WORK_MS: Final = (2, 30)  # how long an agent works: as short and as long as the steps of the store around it
 
 
-async def feed(store: StreamStore, count: int, **task: Any) -> list[str]:
+async def feed(store: Store, count: int, *, work_ms: tuple[float, float] = WORK_MS, **task: Any) -> list[str]:
     """Enqueue rollouts one after the other, as a client does; their ids."""
     ids: list[str] = []
     for _ in range(count):
-        work = {"ms": random.uniform(*WORK_MS), **task}
+        work = {"ms": random.uniform(*work_ms), **task}
         ids.append((await store.enqueue_rollout(work)).rollout_id)
     return ids
 
 
 @asynccontextmanager
-async def steady_load(store: StreamStore) -> AsyncGenerator[list[str]]:
+async def steady_load(
+    store: Store, *, ahead: int = AHEAD, work_ms: tuple[float, float] = WORK_MS
+) -> AsyncGenerator[list[str]]:
     """Rollouts are enqueued until the end of the block, some ahead of the runners; their ids, as they come."""
     ids: list[str] = []
     stop = asyncio.Event()
 
     async def go_on() -> None:
         while not stop.is_set():
-            ids.extend(await feed(store, 1))
-            await store.wait_for_rollouts(rollout_ids=ids[-AHEAD - 1 : -AHEAD])
+            ids.extend(await feed(store, 1, work_ms=work_ms))
+            await store.wait_for_rollouts(rollout_ids=ids[-ahead - 1 : -ahead])
 
     async with asyncio.TaskGroup() as group:
         group.create_task(go_on())

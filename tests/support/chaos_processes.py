@@ -16,6 +16,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 
 from agl_streams.config import Settings
+from agl_streams.server import serve
 from agl_streams.telemetry import configure_logging
 from agl_workers import aggregator_main, runner_main
 from tests.support.waiting import PATIENCE_S, until_blocking
@@ -109,14 +110,20 @@ class Crew:
         """Start an aggregator, which has the watchdog with it."""
         return self._start("aggregator", partial(aggregator_main.run, self.settings))
 
-    def runner(self, agent: str, *, concurrency: int = 4) -> Member:
-        """Start a runner of one of the `AGENTS`."""
+    def server(self, port: int) -> Member:
+        """Start an HTTP server on a port of 127.0.0.1. It leaves the aggregator to others."""
+        work = partial(serve.run, self.settings, host="127.0.0.1", port=port, aggregator=False)
+        return self._start("server", work)
+
+    def runner(self, agent: str, *, concurrency: int = 4, server: str | None = None) -> Member:
+        """Start a runner of one of the `AGENTS`, beside the store or, with its URL, for a server."""
         work = partial(
             runner_main.run,
             self.settings,
             agent=f"{AGENTS}:{agent}",
             concurrency=concurrency,
             worker_id=self._next_name("runner"),
+            server=server,
         )
         return self._start("runner", work)
 

@@ -24,8 +24,8 @@ AHEAD = 2_000  # unfinished rollouts, at most
 RUNNERS = 3
 PLACES = 8
 BYTES_EACH = 6_000  # docs/operations.md: a finished rollout with a model call; here with a reward
-GROWTH = 1.15  # of memory per rollout between the first half and the second: less than one leaking key makes
-RSS_GROWTH = 32 * 1024 * 1024  # of a process over the second half: allocators breathe, a leak does not stop
+GROWTH = 1.05  # of memory per rollout between the first half and the second: less than one leaking key makes
+RSS_GROWTH = 16 * 1024 * 1024  # of a process over the second half: allocators breathe, a leak does not stop
 
 
 @pytest.fixture
@@ -127,7 +127,5 @@ async def test_many_rollouts_through(store: StreamStore, crew: Crew, count: int)
     assert max(each) < BYTES_EACH
     if count > FEW:
         assert each[1] < each[0] * GROWTH
-        assert [b - a < RSS_GROWTH for a, b in zip(half.resident, whole.resident, strict=True)] == [True] * (
-            RUNNERS + 1
-        )
+        assert max(b - a for a, b in zip(half.resident, whole.resident, strict=True)) < RSS_GROWTH
     assert [member.terminate() for member in crew.members] == [0] * (RUNNERS + 1)

@@ -3,8 +3,8 @@
 Exit codes: 0 done, 1 a promise or target was missed, 2 an error (one line on standard error), 130 stopped early.
 """
 
-from agl_streams.cli import bench, demo, parts, version
+from agl_streams.cli import bench, dead, demo, enqueue, parts, rollouts, version
 from agl_streams.cli.app import app
 from agl_streams.cli.main import main
 
-__all__ = ["app", "bench", "demo", "main", "parts", "version"]
+__all__ = ["app", "bench", "dead", "demo", "enqueue", "main", "parts", "rollouts", "version"]

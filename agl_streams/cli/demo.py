@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from agl_streams.cli.app import app
-from agl_streams.cli.options import DataDir, JsonOutput, Namespace, RedisUrl, extra, server_of, settings_of
+from agl_streams.cli.options import DataDir, JsonOutput, Namespace, RedisUrl, extra, settings_of
 
 
 @app.command()

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from rich.console import Console
 from rich.markup import escape
 
 from agl_streams.cli.app import app
+from agl_streams.cli.options import EXIT_ERROR
 from agl_streams.errors import AglError
-
-EXIT_ERROR: Final = 2
 
 
 def main() -> None:

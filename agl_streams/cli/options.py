@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Generator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -13,6 +13,9 @@ from agl_streams.config import Settings, load_settings
 from agl_streams.engine import Engine
 from agl_streams.errors import ConfigError
 from agl_streams.telemetry import configure_logging
+
+EXIT_MISSED: Final = 1
+EXIT_ERROR: Final = 2
 
 RedisUrl = Annotated[
     str | None,
@@ -27,9 +30,19 @@ JsonLogs = Annotated[bool, typer.Option("--json", help="Write log events as JSON
 
 
 def settings_of(
-    redis_url: str | None, namespace: str | None, data_dir: Path | None, json_logs: bool = False, **more: Any
+    redis_url: str | None,
+    namespace: str | None,
+    data_dir: Path | None,
+    json_logs: bool = False,
+    *,
+    quiet: bool = False,
+    **more: Any,
 ) -> Settings:
-    """Flags on top of the environment; logging is set up by them."""
+    """Flags on top of the environment; logging is set up by them.
+
+    Args:
+        quiet: log warnings only, unless the level was chosen.
+    """
     settings = load_settings(
         redis_url=redis_url,
         namespace=namespace,
@@ -37,6 +50,8 @@ def settings_of(
         log_format="json" if json_logs else None,
         **more,
     )
+    if quiet and "log_level" not in settings.model_fields_set:
+        settings = settings.model_copy(update={"log_level": "WARNING"})
     configure_logging(settings)
     return settings
 

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 from importlib.metadata import entry_points, version
 from pathlib import Path
 
 import pytest
 
 from agl_streams.parts import GROUP
+from tests.support.command_line import run
 from tests.support.processes import ROOT, ProcessGroup
 
 PARTS = ("aggregate", "proxy", "worker")
-COMMANDS = (*PARTS, "demo", "bench", "version")
-COMMAND_LINE = [sys.executable, "-m", "agl_streams.cli"]
-
-
-def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200", "TERM": "dumb"}
-    return subprocess.run(
-        [*COMMAND_LINE, *arguments], capture_output=True, text=True, check=False, cwd=cwd, env=environment
-    )
+COMMANDS = (*PARTS, "ls", "show", "enqueue", "cancel", "dead", "demo", "bench", "version")
 
 
 def test_help_names_every_command() -> None:

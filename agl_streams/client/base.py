@@ -8,7 +8,8 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar, cast
 
 from agl_streams.client.transport import Transport
-from agl_streams.config import Settings, load_settings
+from agl_streams.config import Settings, load_settings, mask_url
+from agl_streams.errors import NotFound, ServerRefused
 from agl_streams.models import UNSET, AttemptedRollout, PaginatedResult, Rollout
 from agl_streams.shapes import Wire
 from agl_streams.values import check_json_value
@@ -42,11 +43,24 @@ class ClientBase:
         """
         client = cls(url, settings)
         try:
-            await client._transport.get("health")
+            return await client.open()
         except BaseException:
             await client.close()
             raise
-        return client
+
+    async def open(self) -> Self:
+        """Ask whether the server is there. `connect` has done it; a client that came by pickle need not.
+
+        Raises:
+            As `connect`.
+        """
+        try:
+            await self._transport.get("health")
+        except NotFound as error:
+            raise ServerRefused(
+                f"{mask_url(self.url)} has no /v1/agl/health: is it the address of an agl-streams server?"
+            ) from error
+        return self
 
     async def close(self) -> None:
         """Close the connections of the running event loop. Safe to call twice."""

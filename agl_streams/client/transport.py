@@ -21,6 +21,7 @@ import structlog
 from yarl import URL
 
 from agl_streams import clock, errors
+from agl_streams.config import mask_url
 from agl_streams.values import read_json
 
 CONNECT_S: Final = 5.0
@@ -55,6 +56,7 @@ class Transport:
         self.url = url.rstrip("/")
         self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = WeakKeyDictionary()
         self._pid = os.getpid()
+        self._is_away = False
 
     async def get(self, path: str, query: Mapping[str, Any] | None = None) -> Any:
         """The JSON answer of a GET."""
@@ -105,13 +107,17 @@ class Transport:
         deadline, pause_s = None, FIRST_PAUSE_S
         while True:
             try:
-                return await self._once(method, url, body, headers, waits_s)
+                answer = await self._once(method, url, body, headers, waits_s)
             except errors.StoreUnavailable as error:
+                self._note_away(error)
                 deadline = deadline or clock.monotonic_s() + REPEAT_FOR_S  # a request may have waited long before
                 safe = repeatable or isinstance(error.__cause__, _NOT_SENT)
                 if not safe or clock.monotonic_s() + pause_s > deadline:
                     raise
                 _log.debug("request_repeated", method=method, path=path, error=str(error), in_s=pause_s)
+            else:
+                self._note_back()
+                return answer
             await clock.sleep_s(pause_s * random.uniform(0.5, 1.0))
             pause_s = min(pause_s * 2, MOST_PAUSE_S)
             headers["Idempotency-Repeat"] = "1"
@@ -155,8 +161,8 @@ class Transport:
             raise _refusal(response, content)
         if response.content_type != "application/json":
             raise errors.ServerRefused(
-                f"{self.url} answered {method} {url.path} with {response.content_type!r} instead of JSON: is it the "
-                "address of an agl-streams server?"
+                f"{mask_url(self.url)} answered {method} {url.path} with {response.content_type!r} instead of JSON: "
+                "is it the address of an agl-streams server?"
             )
         return read_json(content)
 
@@ -171,8 +177,20 @@ class Transport:
         return session
 
     def _away(self, cut: BaseException) -> errors.StoreUnavailable:
-        reason = str(cut) or type(cut).__name__
-        return errors.StoreUnavailable(f"cannot reach {self.url}: {reason}. Is the server running?")
+        # What aiohttp wraps around the system's error is of no use to a reader.
+        reason = str(cut.os_error if isinstance(cut, aiohttp.ClientConnectorError) else cut) or type(cut).__name__
+        return errors.StoreUnavailable(f"cannot reach {mask_url(self.url)}: {reason}. Is the server running?")
+
+    def _note_away(self, error: errors.StoreUnavailable) -> None:
+        """Say at once, and once for all requests that wait for the server, what is waited for."""
+        if not self._is_away:
+            self._is_away = True
+            _log.warning("server_away", url=mask_url(self.url), fault=str(error), retried_for_s=REPEAT_FOR_S)
+
+    def _note_back(self) -> None:
+        if self._is_away:
+            self._is_away = False
+            _log.info("server_back", url=mask_url(self.url))
 
 
 def segment(part: str) -> str:

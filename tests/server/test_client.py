@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 from opentelemetry.sdk.trace import TracerProvider
+from structlog.testing import capture_logs
 
 from agl_streams import errors
-from agl_streams.client import HttpRolloutConsumer, StoreClient
+from agl_streams.client import HttpRolloutConsumer, StoreClient, transport
 from agl_streams.config import Settings
 from agl_streams.connect import connect, consumer_of
 from agl_streams.consumer import RolloutConsumer
@@ -32,7 +33,7 @@ from tests.server.standin import Standin, standin_server
 from tests.support.waiting import until
 
 BESIDE_THE_STORE = {
-    "connect", "close", "functions", "functions_of", "fold_once", "expire_once", "finished_counts",
+    "connect", "close", "functions", "functions_of", "fold_once", "expire_once", "retire_workers_once", "finished_counts",
 }  # fmt: skip
 """What only a process beside the engine can do or needs."""
 
@@ -290,8 +291,34 @@ async def test_nobody_at_the_address_is_told(settings: Settings) -> None:
         with pytest.raises(errors.ServerRefused, match="is it the address"):
             await StoreClient.connect(standin.url, settings=settings)
         standin.answer(web.Response(status=404))
-        with pytest.raises(errors.NotFound):
-            await StoreClient.connect(standin.url, settings=settings)
+        with pytest.raises(errors.ServerRefused, match="has no /v1/agl/health: is it the address"):
+            await StoreClient.connect(f"{standin.url}/v1/agl", settings=settings)
+
+
+async def test_what_is_waited_for_is_said_at_once(settings: Settings) -> None:
+    """The first failure is logged with the address, before any repeat, and so is the first answer after it."""
+    async with standin_server() as standin:
+        url = standin.url.replace("//", "//me:secret@")
+        async with StoreClient(url, settings) as client:
+            standin.answer(Standin.cut, Standin.cut, web.json_response({}), web.json_response({}))
+            with capture_logs() as logged:
+                await client.statistics()
+                await client.statistics()
+    told = [(one["event"], one["url"]) for one in logged if one["log_level"] != "debug"]
+    masked = url.replace("secret", "***")
+    assert told == [("server_away", masked), ("server_back", masked)]
+    assert logged[0]["event"] == "server_away"
+    assert "secret" not in str(logged)
+
+
+async def test_a_server_that_stays_away_is_told(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When nobody has listened for as long as requests are repeated, the error has the address and the reason."""
+    monkeypatch.setattr(transport, "REPEAT_FOR_S", 0.1)
+    with pytest.raises(errors.StoreUnavailable) as caught:
+        await StoreClient.connect("http://127.0.0.1:9", settings=settings)
+    assert str(caught.value).startswith("cannot reach http://127.0.0.1:9: ")
+    assert str(caught.value).endswith("Is the server running?")
+    assert "ssl:" not in str(caught.value)
 
 
 async def test_a_request_is_repeated_under_its_key(settings: Settings) -> None:

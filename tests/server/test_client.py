@@ -33,7 +33,8 @@ from tests.server.standin import Standin, standin_server
 from tests.support.waiting import until
 
 BESIDE_THE_STORE = {
-    "connect", "close", "functions", "functions_of", "fold_once", "expire_once", "retire_workers_once", "finished_counts",
+    "connect", "close", "functions", "functions_of", "fold_once", "expire_once", "retire_workers_once",
+    "finished_counts",
 }  # fmt: skip
 """What only a process beside the engine can do or needs."""
 

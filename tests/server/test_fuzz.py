@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import quote, urlencode
 
 import aiohttp
@@ -33,6 +33,8 @@ KNOWN = {
 }  # fmt: skip
 """Values that pass for a field, so that some requests come far."""
 
+FuzzRequest: TypeAlias = tuple[Route, list[str], str, dict[str, str], bytes]
+
 TEXT = st.text(max_size=6) | st.sampled_from(["ro-known", "latest", "search", "NaN", "-1", "\x00", "é", "a/b"])
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | TEXT,
@@ -53,13 +55,27 @@ def fields(model: Any) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({}, optional=value)
 
 
-def request_to(route: Route) -> st.SearchStrategy[tuple[Route, list[str], str, bytes]]:
-    """A request: its route, ids, query and body."""
+LINE = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=6)
+HEADERS = st.fixed_dictionaries(
+    {},
+    optional={
+        "content-type": st.sampled_from(["application/json", "text/plain", "application/x-protobuf", "a+json"]) | LINE,
+        "content-encoding": st.sampled_from(["gzip", "deflate"]) | LINE,
+        "accept": st.just("application/json;nan=keep") | LINE,
+        "accept-encoding": st.just("gzip;q=x") | LINE,
+        "idempotency-key": st.sampled_from(["k", "x" * 300]) | LINE,
+        "idempotency-repeat": LINE,
+    },
+)
+
+
+def request_to(route: Route) -> st.SearchStrategy[FuzzRequest]:
+    """A request: its route, ids, query, headers and body."""
     ids = st.lists(TEXT.filter(bool), min_size=route.path.count("{"), max_size=route.path.count("{"))
     query = st.just("") if route.query is None else fields(route.query).map(lambda found: urlencode(found, doseq=True))
     body = fields(route.body) | JSON if route.body is not None else JSON
     raw = body.map(lambda found: json.dumps(found).encode()) | st.binary(max_size=20)
-    return st.tuples(st.just(route), ids, query.filter(encodable) | st.text("&=%a", max_size=5), raw)
+    return st.tuples(st.just(route), ids, query.filter(encodable) | st.text("&=%a", max_size=5), HEADERS, raw)
 
 
 def encodable(text: str) -> bool:
@@ -72,22 +88,23 @@ REQUESTS = st.lists(st.sampled_from(ROUTES).flatmap(request_to), min_size=10, ma
 
 @hypothesis_settings(max_examples=30, deadline=None, suppress_health_check=UNHEALTHY)
 @given(requests=REQUESTS)
-def test_whatever_comes_in_is_no_fault_of_ours(
-    settings: Settings, requests: list[tuple[Route, list[str], str, bytes]]
-) -> None:
-    """Random ids, queries and bodies, sent to every route in any order, are never answered 500 or worse."""
+def test_whatever_comes_in_is_no_fault_of_ours(settings: Settings, requests: list[FuzzRequest]) -> None:
+    """Random ids, queries, headers and bodies, sent to every route in any order, are never answered 500 or worse."""
 
     async def run() -> None:
-        async with serving(settings) as url, aiohttp.ClientSession(url) as session:
+        at_once = settings.model_copy(update={"dequeue_wait_seconds": 0.0})
+        async with serving(at_once) as url, aiohttp.ClientSession(url, auto_decompress=False) as session:
             api = Api(session)
-            for route, ids, query, body in requests:
+            for route, ids, query, headers, body in requests:
                 names = iter(ids)
                 parts = [
                     quote(next(names), safe="") if part.startswith("{") else part for part in route.path.split("/")
                 ]
-                sent = {"data": body, "headers": {"content-type": "application/json"}} if route.method == "POST" else {}
-                reply = await api.send(route.method, "/".join(parts) + (f"?{query}" if query else ""), **sent)
+                sent: dict[str, Any] = {"data": body} if route.method == "POST" else {}
+                headers = {"content-type": "application/json", **headers}
+                place = "/".join(parts) + (f"?{query}" if query else "")
+                reply = await api.send(route.method, place, headers=headers, **sent)
                 allowed = {501} if route.status == 501 else set[int]()
-                assert reply.status < 500 or reply.status in allowed, (route.path, ids, query, body, reply)
+                assert reply.status < 500 or reply.status in allowed, (route.path, ids, query, headers, body, reply)
 
     asyncio.run(run())

@@ -322,6 +322,36 @@ async def test_a_server_that_stays_away_is_told(settings: Settings, monkeypatch:
     assert "ssl:" not in str(caught.value)
 
 
+async def test_a_server_that_never_answers_is_given_up(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that takes connections and says nothing holds a call no longer than its time: every call has one."""
+    monkeypatch.setattr(transport, "ANSWER_S", 0.05)
+    monkeypatch.setattr(transport, "REPEAT_FOR_S", 0.05)
+    connections: list[asyncio.StreamWriter] = []
+    silent = await asyncio.start_server(lambda _, writer: connections.append(writer), "127.0.0.1", 0)
+    host, port = silent.sockets[0].getsockname()
+    async with StoreClient(f"http://{host}:{port}", settings) as client:
+        for call in (
+            client.statistics(),
+            client.enqueue_rollout(1),
+            client.dequeue_many_rollouts(wait_seconds=0.05),
+            client.wait_for_rollouts(rollout_ids=["ro-1"], timeout=0.05),
+            client.update_rollout("ro-1", status="queuing"),
+        ):
+            with pytest.raises(errors.StoreUnavailable, match="cannot reach"):
+                await call
+        with capture_logs() as logged:
+            tail = client.tail()
+            waiting = asyncio.ensure_future(anext(tail))
+            await until(lambda: any(one["event"] == "tail_interrupted" for one in logged), what="the tail to try again")
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            await tail.aclose()
+    for writer in connections:
+        writer.close()
+    silent.close()
+    await silent.wait_closed()
+
+
 async def test_a_request_is_repeated_under_its_key(settings: Settings) -> None:
     """After a cut, and while a server or proxy cannot serve, the same request is sent again, marked as a repeat."""
     async with standin_server() as standin, StoreClient(standin.url, settings) as client:

@@ -116,7 +116,7 @@ class Settings(BaseSettings):
 
     lease_seconds: Annotated[float, Field(gt=0, le=MAX_SECONDS)] = 30.0
     """How soon a dead runner is noticed."""
-    dequeue_wait_seconds: Annotated[float, Field(ge=0, le=MAX_DEQUEUE_WAIT_S)] = 0.4
+    dequeue_wait_seconds: Annotated[float, Field(ge=0, le=MAX_DEQUEUE_WAIT_S)] = 0.3
     """How long the HTTP server holds a dequeue that finds nothing and does not say how long it waits; 0: not at all.
 
     Agent-lightning's runner sleeps 5 s after an empty answer, and its first question often comes just before the first

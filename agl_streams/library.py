@@ -19,6 +19,10 @@ from agl_streams.projections import ATTEMPT, FOLDED, ROLLOUT, ROLLOUT_STATE, SUM
 SCHEMA: Final = 2
 """Version of events and projections. Raised when an older release could no longer read what this one writes."""
 
+_PREFIX: Final = "agl_"
+LIBRARIES: Final = f"{_PREFIX}*"
+"""The libraries of all releases, as a pattern."""
+
 SEQUENCE_GAP: Final = 1000  # span numbers issued before a rebuild but never seen: more than one attempt has in flight
 CLAIM_MEMORY_S: Final = 600  # how long a claim's answer can be asked for again: far above any retry
 REQUEST_MEMORY_S: Final = 60  # how long a request is told from its repeat: retries last 10 s; busy servers hold many
@@ -82,7 +86,7 @@ def build(sources: dict[str, str]) -> Library:
             flags = tuple(head["flags"].replace(",", " ").split())
             commands[head["name"]] = Command(head["name"], flags, tuple(head["events"].replace(",", " ").split()))
     text = "\n".join([_constants(), *sources.values()])
-    name = f"agl_{SCHEMA}_{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    name = f"{_PREFIX}{SCHEMA}_{hashlib.sha256(text.encode()).hexdigest()[:8]}"
     registered = "\n".join(_registration(name, command) for command in commands.values())
     return Library(name, f"#!lua name={name}\n{text}\n{registered}\n", commands)
 

@@ -119,6 +119,14 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     Console(width=NO_LIMIT, highlight=False).print(grid)
 
 
+def styled(*parts: tuple[str, int]) -> None:
+    """Texts of a least width each on one line; known words have their colour on a terminal."""
+    line = Text()
+    for text, width in parts:
+        line.append(f"{printable(text):{width}}", style=STYLES.get(text, ""))
+    Console(width=NO_LIMIT, highlight=False).print(line)
+
+
 def printable(value: object) -> str:
     """A value as text without control characters."""
     text = NOTHING if value is None else str(value)

@@ -15,7 +15,7 @@ from tests.support.command_line import run
 from tests.support.processes import ROOT, ProcessGroup
 
 PARTS = ("aggregate", "proxy", "worker")
-COMMANDS = (*PARTS, "ls", "show", "enqueue", "cancel", "dead", "demo", "bench", "version")
+COMMANDS = (*PARTS, "ls", "show", "enqueue", "cancel", "dead", "doctor", "demo", "bench", "version")
 
 
 def test_help_names_every_command() -> None:

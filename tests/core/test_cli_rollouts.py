@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ async def rewarded(store: StreamStore, rollout_id: str) -> str:
     await store.enqueue_rollout({"q": "é"}, mode="train", rollout_id=rollout_id)
     taken = await store.dequeue_rollout("w")
     assert taken is not None
-    ids = {"rollout_id": rollout_id, "attempt_id": taken.attempt.attempt_id}
+    ids: dict[str, Any] = {"rollout_id": rollout_id, "attempt_id": taken.attempt.attempt_id}
     await store.add_many_spans([model_call(1, **ids), reward(2, 0.5, **ids)])
     await store.update_attempt(rollout_id, taken.attempt.attempt_id, "succeeded", reason="good\x1b[31m")
     await store.settle()
@@ -209,12 +210,17 @@ async def test_rollouts_are_cancelled(store: StreamStore, shell: Shell) -> None:
     assert rollout.metadata == {"agl_streams.reason": "old"}
 
 
+def begun(command: list[str]) -> subprocess.Popen[bytes]:
+    """A command whose output is read as it comes."""
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
 async def test_a_reader_that_goes_away_ends_the_command(settings: Settings, store: StreamStore) -> None:
     """A closed pipe is no error to be told: the command ends as a shell's own do, without a traceback."""
     await store.enqueue_many_rollouts([EnqueueRolloutRequest(input="x" * 900) for _ in range(400)])
     flags = ["--redis-url", settings.redis_url or "", "--namespace", settings.namespace]
     listing = [*COMMAND_LINE, "ls", "--json", "--limit", "-1", *flags]
-    with subprocess.Popen(listing, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with begun(listing) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline()

@@ -238,7 +238,7 @@ _BY_CODE: Mapping[str, tuple[type[errors.AglError], str]] = {
     "OOM": (errors.OutOfMemory, "the server is at its maxmemory; retire finished rollouts or give it more"),
     "READONLY": (errors.ServerReadOnly, "this is a replica; point AGL_REDIS_URL at the primary"),
     "NOREPLICAS": (errors.NotReplicated, "the server has fewer good replicas than its min-replicas-to-write"),
-    "NOPERM": (errors.ServerRefused, "the ACL user in AGL_REDIS_URL lacks a permission; ~agl:* and +@all are needed"),
+    "NOPERM": (errors.ServerRefused, "the ACL user in AGL_REDIS_URL lacks a permission; docs/operations.md has the list"),
     "MISCONF": (errors.StoreUnavailable, "the server cannot write to its disk and refuses writes; see its log"),
     **dict.fromkeys(("MOVED", "ASK"), _MOVED),
     **dict.fromkeys(TRANSIENT_CODES, _NOT_NOW),

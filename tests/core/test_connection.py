@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,10 @@ from agl_streams import connection as connection_module
 from agl_streams import errors
 from agl_streams.config import load_settings
 from agl_streams.connection import Arg, RedisConnection
+from tests.support.certificates import self_signed
 from tests.support.processes import ProcessGroup
 from tests.support.raw import Raw
-from tests.support.servers import ALL_BINARIES, REDIS_7_0, Servers, free_port, missing
+from tests.support.servers import ALL_BINARIES, REDIS_7_0, Servers, free_port
 from tests.support.waiting import until
 
 PASSWORD = "s3cret/#word"
@@ -225,7 +225,7 @@ async def test_a_socket_path_may_hold_odd_characters(servers: Servers) -> None:
 async def test_tls_is_verified(servers: Servers, tmp_path: Path) -> None:
     """A rediss:// URL speaks TLS and trusts only the authority that it names."""
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    _self_signed(certificate, key)
+    self_signed(certificate, key)
     server = servers.start(REDIS_7_0)
     port = free_port()
     server.execute(
@@ -242,7 +242,7 @@ async def test_tls_of_a_stranger_is_refused(servers: Servers, tmp_path: Path, mo
     """A certificate that no trusted authority signed is refused, and the error says so."""
     monkeypatch.setattr(connection_module, "RETRY_FOR_S", 0.1)
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    _self_signed(certificate, key)
+    self_signed(certificate, key)
     server = servers.start(REDIS_7_0)
     port = free_port()
     server.execute(
@@ -251,15 +251,6 @@ async def test_tls_of_a_stranger_is_refused(servers: Servers, tmp_path: Path, mo
     server.execute("CONFIG", "SET", "tls-port", port)
     with pytest.raises(errors.StoreUnavailable, match=r"(?i)certificate"):
         await RedisConnection.open(f"rediss://127.0.0.1:{port}")
-
-
-def _self_signed(certificate: Path, key: Path) -> None:
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
-    try:
-        subprocess.run(command, check=True, capture_output=True)
-    except FileNotFoundError:
-        missing("the openssl command is not installed")
 
 
 async def test_another_event_loop_is_refused(redis_url: str) -> None:

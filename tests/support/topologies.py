@@ -8,8 +8,9 @@ from typing import Any, Final, cast
 import redis
 
 from agl_streams.keys import ShardKeys
+from tests.support.raw import Raw
 from tests.support.servers import EMBEDDED, Server, Servers, free_port
-from tests.support.waiting import until_blocking
+from tests.support.waiting import PATIENCE_S, until_blocking
 
 HOST: Final = "127.0.0.1"
 NODE_TIMEOUT_MS: Final = 800  # how soon a cluster gives a silent node up; the gossip of six nodes needs some of it
@@ -124,11 +125,8 @@ class SentinelsAndServers:
     """A primary with a replica, and three sentinels that watch them."""
 
     def __init__(self, servers: Servers, binary: str = EMBEDDED) -> None:
-        config = {**_REPLICATION, "repl-timeout": "5"}
-        first = servers.start(binary, config, tcp=True)
-        second = servers.start(binary, {**config, "replicaof": f"{HOST} {first.port}"}, tcp=True)
+        first, second = pair(servers, binary)
         self.servers = [first, second]
-        until_blocking(lambda: _is_in_step(second), what="the replica to be in step")
         self.sentinels = [servers.start(binary, tcp=True, sentinel=True) for _ in range(3)]
         for sentinel in self.sentinels:
             sentinel.execute("SENTINEL", "MONITOR", SERVICE, HOST, first.port, 2)
@@ -165,15 +163,20 @@ class SentinelsAndServers:
         )
 
 
+def pair(servers: Servers, binary: str = EMBEDDED) -> tuple[Server, Server]:
+    """A primary and its replica, which has what the primary has."""
+    primary = servers.start(binary, _REPLICATION, tcp=True)
+    replica = servers.start(binary, {**_REPLICATION, "replicaof": f"{HOST} {primary.port}"}, tcp=True)
+    until_blocking(lambda: _is_in_step(replica), what="the replica to be in step")
+    wait_until_acknowledged(primary)
+    return primary, replica
+
+
 def wait_until_acknowledged(primary: Server) -> None:
     """Wait until the replica of a primary says that it has what was written there until now."""
-    _, written, _ = cast("Any", primary.execute("ROLE"))
-
-    def acknowledged() -> bool:
-        _, _, replicas = cast("Any", primary.execute("ROLE"))
-        return bool(replicas) and int(replicas[0][2]) >= written
-
-    until_blocking(acknowledged, what="a replica to have it all")
+    with Raw(primary.url) as raw:
+        raw.execute_many([("SET", "t", 1), ("DEL", "t")])  # WAIT waits for what its own connection has written
+        assert raw.execute("WAIT", 1, round(PATIENCE_S * 1000)) == 1, "the replica does not acknowledge"
 
 
 def _node_config() -> Mapping[str, str]:

@@ -12,17 +12,23 @@ from agl_streams.config import Settings, load_settings
 from agl_streams.connection import RedisConnection
 from agl_streams.consumer import RolloutConsumer
 from agl_streams.store import StreamStore
-from tests.support.servers import ALL_BINARIES, Servers, free_port
+from tests.support.servers import ALL_BINARIES, EMBEDDED, Servers, free_port
 from tests.support.spans import reward
 from tests.support.topologies import HOST, SentinelsAndServers, wait_until_acknowledged
 from tests.support.waiting import until
 from tests.topology.support import blocked, take_one
 
 
-@pytest.fixture(params=ALL_BINARIES)
-def service(request: pytest.FixtureRequest, servers: Servers) -> SentinelsAndServers:
-    """A primary, a replica and three sentinels of the oldest and the newest release."""
-    return SentinelsAndServers(servers, request.param)
+@pytest.fixture
+def binary() -> str:
+    """The server that a test uses unless it says otherwise."""
+    return EMBEDDED
+
+
+@pytest.fixture
+def service(binary: str, servers: Servers) -> SentinelsAndServers:
+    """A primary, a replica and three sentinels."""
+    return SentinelsAndServers(servers, binary)
 
 
 @pytest.fixture
@@ -31,6 +37,7 @@ def settings(service: SentinelsAndServers, tmp_path: Path) -> Settings:
     return load_settings(redis_url=service.url, namespace="t-sentinel", data_dir=tmp_path / "data")
 
 
+@pytest.mark.parametrize("binary", ALL_BINARIES)
 async def test_the_store_goes_on_after_a_failover(store: StreamStore, service: SentinelsAndServers) -> None:
     """The primary is killed while a runner and a learner block: work done before and after ends as it should."""
     first = service.primary
@@ -71,12 +78,12 @@ async def test_a_demoted_primary_is_not_read(
     assert found.status == "cancelled"
 
 
-async def test_sentinels_that_cannot_tell_are_named(service: SentinelsAndServers) -> None:
+async def test_sentinels_that_cannot_tell_are_named(servers: Servers) -> None:
     """A service that no sentinel watches, and a server that is no sentinel, are refused with what to do."""
-    unknown = service.url.replace("/primary", "/other")
+    sentinel, server = servers.start(tcp=True, sentinel=True), servers.start(tcp=True)
     with pytest.raises(errors.ServerRefused, match="watches no service of the name 'other'"):
-        await RedisConnection.open(unknown)
+        await RedisConnection.open(f"redis+sentinel://{HOST}:{sentinel.port}/other")
     with pytest.raises(errors.ServerRefused, match="is no sentinel: give the server as redis://"):
-        await RedisConnection.open(f"redis+sentinel://{HOST}:{service.primary.port}/primary")
+        await RedisConnection.open(f"redis+sentinel://{HOST}:{server.port}/primary")
     with pytest.raises(errors.ServerRefused, match=r"runs in sentinel mode: give it as redis\+sentinel://"):
-        await RedisConnection.open(service.sentinels[0].url)
+        await RedisConnection.open(sentinel.url)

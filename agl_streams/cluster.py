@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-import structlog
-
 from agl_streams.errors import ServerRefused
+from agl_streams.logger import get_logger
 from agl_streams.slots import SlotRange, read_slots, slot_of_command, slot_of_key
 from agl_streams.topology import MOVING_CODES, REFRESH_TIMEOUT_S, Follow, Node, Nodes, Question
 from agl_streams.wire import FAULTS, Address, Arg, Place, moved_to, pack
@@ -25,7 +24,7 @@ from agl_streams.wire import FAULTS, Address, Arg, Place, moved_to, pack
 KEYS_KNOWN: Final = 4096  # slots that are remembered by key: every command of a shard names one of few keys
 CLUSTER_DISABLED: Final = "cluster support disabled"  # what a server says that is no node of a cluster
 
-_log = structlog.get_logger()
+_log = get_logger()
 _slot_of_key = lru_cache(KEYS_KNOWN)(slot_of_key)
 
 

@@ -18,10 +18,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from agl_streams import clock, errors
 from agl_streams.cluster import Cluster
+from agl_streams.logger import get_logger
 from agl_streams.reader import BlockingReader
 from agl_streams.redis_url import parse
 from agl_streams.sentinel import SentinelService
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Arg", "BlockingReader", "RedisConnection", "Reply", "ServerInfo"]
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 RETRY_FOR_S: Final = 10.0  # a restarted server that loads an AOF of about 1 GB is survived
 FAILOVER_FOR_S: Final = (

@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final, cast
 
-import structlog
-
 from agl_streams import clock
 from agl_streams.errors import CommandFailed, OutOfMemory, StoreUnavailable
 from agl_streams.functions import ShardFunctions
 from agl_streams.keys import escape
+from agl_streams.logger import get_logger
 from agl_streams.models import AttemptedRollout
 from agl_streams.projections import decode_rollout
 from agl_streams.store import StreamStore
@@ -30,7 +29,7 @@ Entry = tuple[str, str]
 Begin = tuple[str, str, str]
 """Entry id, rollout id and the id of the attempt that is to be opened."""
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 class RolloutConsumer:

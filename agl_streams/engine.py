@@ -22,7 +22,6 @@ from types import TracebackType
 from typing import Final, Literal, Self, cast
 from urllib.parse import quote
 
-import structlog
 from hiredis import (
     Reader,
     ReplyError,
@@ -32,8 +31,9 @@ from hiredis import (
 from agl_streams import clock
 from agl_streams.datadir import DataDir, close_kept, keep_from_forks
 from agl_streams.errors import EngineError
+from agl_streams.logger import get_logger
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 _pack_command = cast("Callable[[tuple[str, ...]], bytes]", pack_command)  # hiredis declares a tuple of one
 

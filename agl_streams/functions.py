@@ -10,14 +10,13 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar, cast
 
-import structlog
-
 from agl_streams.appending import Group, NewSpan, SpanAppender
 from agl_streams.connection import Arg, RedisConnection, Reply
 from agl_streams.errors import CommandFailed, StoreUnavailable, outcome_error
 from agl_streams.function_types import ExpireResult, FoldResult, NewRollout
 from agl_streams.keys import ShardKeys
 from agl_streams.library import LEAVE_LIMIT, Library, library
+from agl_streams.logger import get_logger
 from agl_streams.projections import US_PER_S, View
 
 TRIES: Final = 20  # of one call, while the server loses functions or namespace before it is repeated
@@ -32,7 +31,7 @@ REPLAY_LIMIT: Final = 100
 RETIRE_LIMIT: Final = 50  # workers forgotten in one call: some 30 µs each
 # One call never works longer than about 2 ms, so that no client waits for another's batch. Wrappers loop over these.
 
-_log = structlog.get_logger()
+_log = get_logger()
 _T = TypeVar("_T")
 
 

@@ -20,16 +20,15 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any, Final
 
-import structlog
-
 from agl_streams import clock
 from agl_streams.config import Settings
 from agl_streams.errors import ConfigError
+from agl_streams.logger import get_logger
 from agl_streams.telemetry import configure_logging
 
 GROUP: Final = "agl_streams.parts"
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 def load_part(name: str) -> Callable[..., None]:

@@ -7,9 +7,9 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 
-import structlog
+from agl_streams.logger import get_logger
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 

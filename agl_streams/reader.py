@@ -13,13 +13,12 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-import structlog
-
 from agl_streams import errors
+from agl_streams.logger import get_logger
 from agl_streams.topology import Topology
 from agl_streams.wire import FAULTS, Arg, Reply, Wire, is_transient, pack, ready, translate
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 READ_GRACE_S: Final = 10.0  # how much later than its BLOCK time an answer may come: a stalled server, a slow link
 UNBLOCK_FIRST_S: Final = 0.002  # the command may still be on its way to the server; then it is asked again

@@ -7,13 +7,12 @@ import random
 from collections.abc import Sequence
 from typing import cast
 
-import structlog
-
 from agl_streams.errors import ServerRefused
+from agl_streams.logger import get_logger
 from agl_streams.topology import MOVING_CODES, REFRESH_TIMEOUT_S, Follow, Node, Nodes, Question
 from agl_streams.wire import FAULTS, Address, Arg, Place, pack
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 class SentinelService:

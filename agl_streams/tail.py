@@ -11,18 +11,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, cast
 
-import structlog
-
 from agl_streams import clock
 from agl_streams.connection import BlockingReader, RedisConnection
 from agl_streams.errors import CommandFailed, StoreUnavailable
+from agl_streams.logger import get_logger
 from agl_streams.projections import View
 
 BLOCK_MS: Final = 10_000  # only bounds how long a dead connection goes unnoticed; an entry ends the block at once
 BATCH: Final = 1000  # entries per read: a burst is taken in few reads of bounded size
 RETRY_S: Final = 0.2  # between reads of a server that is away; the connection itself backs off further
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 class Waiter:
@@ -98,6 +97,13 @@ class FinishedTail:
         newest = cast("list[View]", await self._connection.execute("XREVRANGE", stream, "+", "-", "COUNT", 1))
         return newest[0][0] if newest else b"0-0"
 
+    async def _resume_from(self, stream: str, after: bytes) -> bytes:
+        """Where to read on after a cut: a server that took over without the last entries may give smaller ids again."""
+        try:
+            return await self._end_of(stream)
+        except (StoreUnavailable, CommandFailed):  # the read that follows says so as well
+            return after
+
     async def _follow(self, stream: str, after: bytes, reader: BlockingReader) -> None:
         while not self.closed:
             try:
@@ -107,6 +113,7 @@ class FinishedTail:
             except (StoreUnavailable, CommandFailed) as error:
                 _log.warning("finished_tail_interrupted", stream=stream, error=str(error))
                 await clock.sleep_s(RETRY_S)
+                after = await self._resume_from(stream, after)
                 # What finished meanwhile may have gone with the server's memory: every waiter looks for itself.
                 self._wake_all()
                 continue

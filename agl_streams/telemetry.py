@@ -15,6 +15,7 @@ import orjson
 import structlog
 
 from agl_streams.config import Settings, misspelt_variables
+from agl_streams.logger import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +47,7 @@ def configure_logging(settings: Settings) -> None:
     )
     _route_standard_logging(level, shared, rendering)
     for name, meant in misspelt_variables().items():
-        structlog.get_logger().warning("unknown_setting", variable=name, did_you_mean=meant)
+        get_logger().warning("unknown_setting", variable=name, did_you_mean=meant)
 
 
 def add_trace_ids(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

@@ -8,9 +8,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-import structlog
-
 from agl_streams.errors import AttemptEnded
+from agl_streams.logger import get_logger
 
 if TYPE_CHECKING:
     from agl_streams.span import Span
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 Sink: TypeAlias = Callable[[list["Span"]], Awaitable[None]]
 """Stores spans in the order given and is safe to repeat: after an error it gets the same spans again."""
 
-log: Final = structlog.get_logger()
+log: Final = get_logger()
 
 
 class SpanBuffer:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import traceback
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import structlog
-
 from agl_streams import semconv
 from agl_streams.errors import AgentError
+from agl_streams.logger import get_logger
 from agl_streams.models import Span, TraceStatus
 from agl_streams.otlp import is_readable_span
 from agl_streams.values import finite, shown, type_name
@@ -16,7 +15,7 @@ from agl_streams.values import finite, shown, type_name
 if TYPE_CHECKING:
     from agl_streams.agent.context import AttemptContext
 
-log: Final = structlog.get_logger()
+log: Final = get_logger()
 
 MAX_NAMED_TYPES: Final = 10
 """Types of a bad list that an error names."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from agl_streams.client.base import new_key
 from agl_streams.errors import StoreUnavailable
+from agl_streams.logger import get_logger
 from agl_streams.models import AttemptedRollout
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 WAIT_S: Final = 20.0
 """How long one request waits for work: below the idle time-outs of common proxies."""
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 class HttpRolloutConsumer:

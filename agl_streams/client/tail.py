@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import aiohttp
-import structlog
 
 from agl_streams import clock
 from agl_streams.client.base import ClientBase
 from agl_streams.errors import StoreUnavailable
+from agl_streams.logger import get_logger
 from agl_streams.values import read_json
 
 FIRST_PAUSE_S: Final = 0.1
 MOST_PAUSE_S: Final = 5.0
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,11 @@ from urllib.parse import quote
 from weakref import WeakKeyDictionary
 
 import aiohttp
-import structlog
 from yarl import URL
 
 from agl_streams import clock, errors
 from agl_streams.config import mask_url
+from agl_streams.logger import get_logger
 from agl_streams.values import read_json
 
 CONNECT_S: Final = 5.0
@@ -42,7 +42,7 @@ _HEADERS: Final = {"Accept": "application/json;nan=keep", "Content-Type": "appli
 _CUT: Final = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError, OSError)
 _NOT_SENT: Final = (aiohttp.ClientConnectorError,)
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 class Transport:

@@ -20,7 +20,6 @@ from typing import Final
 import aiohttp
 import numpy as np
 import orjson
-import structlog
 from aiohttp import web
 
 from agl_streams import clock
@@ -32,6 +31,7 @@ from agl_streams.demo.policy import Policy, weights_shape
 from agl_streams.demo.sampling import Sampling
 from agl_streams.demo.tokenizer import Tokenizer
 from agl_streams.errors import ConfigError, Conflict, InvalidRequest
+from agl_streams.logger import get_logger
 from agl_streams.process import run_until_stopped
 from agl_streams.telemetry import configure_logging
 
@@ -41,7 +41,7 @@ WEIGHTS_TYPE: Final = "application/octet-stream"
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024  # weights of the demo have some 3 MB
 SHUTDOWN_S: Final = 2.0  # for calls that still run; none of the policy's takes longer
 
-_log = structlog.get_logger()
+_log = get_logger()
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 

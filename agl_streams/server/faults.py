@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import structlog
-
 from agl_streams import errors
+from agl_streams.logger import get_logger
 from agl_streams.server.answers import plain
 from agl_streams.server.asgi import Answer, Headers, Request
 from agl_streams.server.bodies import Crowded, TooLong
@@ -27,7 +26,7 @@ _STATUS: Final[Mapping[type[errors.AglError], int]] = {
     errors.InvalidRequest: 400,
 }
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 @dataclass(slots=True)

@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias, cast
 
-import structlog
-
 from agl_streams import clock
 from agl_streams.connection import BlockingReader, RedisConnection
 from agl_streams.errors import CommandFailed, StoreUnavailable
+from agl_streams.logger import get_logger
 
 BLOCK_MS: Final = 10_000  # only bounds how long a dead connection goes unnoticed; an entry ends the block at once
 BATCH: Final = 500  # entries per read: a burst is taken in few reads of bounded size
@@ -19,7 +18,7 @@ RETRY_S: Final = 0.2  # between reads of a server that is away; the reader itsel
 Entries: TypeAlias = list[tuple[bytes, list[Any]]]
 """Entry ids, each with its fields and values in turn."""
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 class Follower:

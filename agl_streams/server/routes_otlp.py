@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
-import structlog
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTracePartialSuccess,
     ExportTraceServiceResponse,
@@ -18,6 +17,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from agl_streams import otlp_wire
 from agl_streams.errors import AglError, InvalidRequest, NotFound
+from agl_streams.logger import get_logger
 from agl_streams.models import Span
 from agl_streams.otlp_wire import Received
 from agl_streams.server.answers import plain
@@ -35,7 +35,7 @@ _MESSAGE_FIELD: Final = b"\x12"
 _LOW_BITS: Final = 0x7F
 _VARINT_BITS: Final = 7
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 async def traces(call: Call) -> Answer:

@@ -9,9 +9,8 @@ from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any, Final
 
-import structlog
-
 from agl_streams.config import Settings
+from agl_streams.logger import get_logger
 from agl_streams.parts import Child
 from agl_streams.process import run_until_stopped
 from agl_streams.server.listening import listen
@@ -22,7 +21,7 @@ from agl_streams.store import StreamStore
 STOP_S: Final = DRAIN_S + 5.0
 """How long a process may take to stop before it is killed: above what it gives running calls."""
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 def run(

@@ -6,9 +6,8 @@ import asyncio
 from multiprocessing.context import SpawnProcess
 from typing import Final
 
-import structlog
-
 from agl_streams import clock
+from agl_streams.logger import get_logger
 from agl_streams.parts import Child, how_it_ended, stop_children
 
 FIRST_PAUSE_S: Final = 0.1
@@ -16,7 +15,7 @@ MOST_PAUSE_S: Final = 5.0
 STEADY_S: Final = 30.0
 """A child that lived this long died of something new: it is started again at once."""
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 async def keep_running(child: Child, stop: asyncio.Event) -> None:

@@ -13,8 +13,6 @@ from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Final, Self
 
-import structlog
-
 from agl_proxy import checks
 from agl_proxy.asgi import Message, Receive, Scope, Send, read_body, replay
 from agl_proxy.attribution import CHAT_COMPLETIONS, Attribution, Treatment, attribute, treatment
@@ -28,11 +26,12 @@ from agl_proxy.strip import stripping
 from agl_proxy.upstream import Timeouts, Upstream, public_url
 from agl_proxy.watch import Watches
 from agl_streams import errors
+from agl_streams.logger import get_logger
 
 MAX_REQUEST_BYTES: Final = 64 * 1024 * 1024
 HEALTH: Final = "/health"
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Literal, Protocol, TypeAlias
 
-import structlog
-
 from agl_proxy import checks
 from agl_proxy.errors_openai import ErrorAnswer, answer_to
 from agl_proxy.record import Call, bare_span_of, span_of
 from agl_streams import errors
+from agl_streams.logger import get_logger
 from agl_streams.models import Span
 from agl_streams.values import check_attempt_id, check_rollout_id
 
@@ -20,7 +19,7 @@ that takes commands and does not answer. Clients of language models wait longer 
 
 CaptureMode: TypeAlias = Literal["required", "best_effort"]
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 class CaptureStore(Protocol):

@@ -6,16 +6,15 @@ import asyncio
 import contextlib
 from functools import partial
 
-import structlog
-
 from agl_proxy.app import ProxyApp, ProxyOptions
 from agl_proxy.serving import Server, listen, quiet_collector
 from agl_proxy.upstream import public_url
 from agl_streams.config import Settings
+from agl_streams.logger import get_logger
 from agl_streams.process import run_until_stopped
 from agl_streams.store import StreamStore
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 def run(

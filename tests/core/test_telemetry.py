@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import orjson
 import pytest
@@ -11,6 +14,7 @@ import structlog
 from opentelemetry.sdk.trace import TracerProvider
 
 from agl_streams.config import load_settings
+from agl_streams.logger import get_logger
 from agl_streams.telemetry import add_trace_ids, configure_logging
 
 
@@ -86,6 +90,37 @@ def test_a_misspelt_variable_is_told(monkeypatch: pytest.MonkeyPatch, capsys: py
     configure_logging(load_settings(log_format="json"))
     event = orjson.loads(capsys.readouterr().err)
     assert (event["event"], event["did_you_mean"]) == ("unknown_setting", "AGL_LEASE_SECONDS")
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from agl_streams.engine import Engine
+with Engine.start(Path(sys.argv[1])):
+    print("answer")
+"""
+
+
+def test_a_program_that_set_nothing_up_keeps_its_standard_output(tmp_path: Path) -> None:
+    """Our events go to standard error unasked, so that what a script prints is its own."""
+    run = [sys.executable, "-c", SCRIPT, str(tmp_path)]
+    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    assert done.stdout == "answer\n"
+    assert "engine_started" in done.stderr
+
+
+def test_the_set_up_of_a_program_holds_for_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    """Where a program has sent its structlog events, ours go, even of a logger that was made before."""
+    log = get_logger()
+    log.info("before")
+    structlog.configure(
+        processors=[structlog.processors.KeyValueRenderer()], logger_factory=structlog.PrintLoggerFactory(sys.stdout)
+    )
+    log.info("after", n=1)
+    printed = capsys.readouterr()
+    assert printed.out == "n=1 event='after'\n"
+    assert "before" in printed.err
+    assert "after" not in printed.err
 
 
 def test_an_event_inside_a_span_carries_its_ids() -> None:

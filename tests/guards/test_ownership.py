@@ -20,6 +20,7 @@ CLOCK = "agl_streams/clock.py"
 CONFIG = "agl_streams/config.py"
 FUNCTIONS = "agl_streams/functions.py"
 KEYS = "agl_streams/keys.py"
+LOGGER = "agl_streams/logger.py"
 WAITING = "tests/support/waiting.py"
 MAX_REDIS_MODULES = 3
 KEY_PREFIX = "agl:"  # how every key of the store begins
@@ -80,6 +81,12 @@ def builds_keys(source: Source) -> Iterator[int]:
                 yield node.lineno
 
 
+def makes_loggers(source: Source) -> Iterator[int]:
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call) and call_name(node) in ("structlog.get_logger", "structlog.wrap_logger"):
+            yield node.lineno
+
+
 def _docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
@@ -94,6 +101,7 @@ OWNED: list[tuple[str, Rule, set[str]]] = [
     ("reads the environment", reads_environment, {CONFIG}),
     ("calls a function of the server", calls_functions, {FUNCTIONS}),
     ("builds a key", builds_keys, {KEYS}),
+    ("makes a logger", makes_loggers, {LOGGER}),
 ]
 
 
@@ -147,6 +155,7 @@ def test_story_tests_use_real_objects() -> None:
         (builds_keys, "key = f'agl:{{{ns}.{shard}}}:log'"),
         (builds_keys, "key = b'agl:{default.0}:log'"),
         (builds_keys, "key = 'agl:' + rest"),
+        (makes_loggers, "_log = structlog.get_logger()"),
     ],
 )
 def test_these_rules_find_what_they_forbid(rule: Rule, code: str) -> None:

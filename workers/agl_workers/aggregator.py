@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-import structlog
-
 from agl_streams.errors import NamespaceError, StoreUnavailable
 from agl_streams.function_types import FoldResult
+from agl_streams.logger import get_logger
 from agl_streams.store import StreamStore
 from agl_workers.bell import LogBell
 from agl_workers.loops import persist, together
 
 BATCHES_PER_RUN: Final = 50  # 10,000 events: a backlog is worked off in bounded steps, between which a stop is seen
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 class Aggregator:

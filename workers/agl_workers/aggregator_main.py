@@ -7,10 +7,9 @@ from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any
 
-import structlog
-
 from agl_streams.config import Settings
 from agl_streams.errors import ConfigError
+from agl_streams.logger import get_logger
 from agl_streams.process import run_until_stopped
 from agl_streams.store import StreamStore
 from agl_workers.aggregator import Aggregator
@@ -18,7 +17,7 @@ from agl_workers.bell import LogBell
 from agl_workers.loops import together
 from agl_workers.watchdog import Watchdog
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 def run(settings: Settings, *, shards_served: Sequence[int] | None = None) -> None:

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-import structlog
-
 from agl_streams.agent import AttemptContext, call_agent, exception_span, spans_for_result
 from agl_streams.connect import Store
 from agl_streams.errors import AglError, InvalidRequest, NotFound
+from agl_streams.logger import get_logger
 from agl_streams.models import AttemptedRollout, ResourcesUpdate, Span
 from agl_streams.values import type_name
 from agl_workers.loops import persist
@@ -21,7 +20,7 @@ MISSING_RESOURCES: Final = "missing_resources"
 """The reason of an attempt whose rollout names resources that are not there."""
 MOST_PAUSE_S: Final = 1.0  # between tries while the store is away: every runner waits for the same moment
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 class AttemptRun:

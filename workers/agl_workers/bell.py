@@ -6,17 +6,16 @@ import asyncio
 from functools import partial
 from typing import Any, Final, cast
 
-import structlog
-
 from agl_streams.connection import BlockingReader
 from agl_streams.errors import CommandFailed, StoreUnavailable
+from agl_streams.logger import get_logger
 from agl_streams.store import StreamStore
 from agl_workers.loops import persist, set_within
 
 BLOCK_MS: Final = 10_000  # only bounds how long a dead connection goes unnoticed; an event ends the block at once
 BURST_S: Final = 0.005  # how long the events of a burst are let come before the bell rings once for all of them
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 class LogBell:

@@ -17,6 +17,7 @@ import structlog
 from agl_streams import clock
 from agl_streams.connect import Store, connect
 from agl_streams.errors import StoreUnavailable
+from agl_streams.logger import get_logger
 from agl_workers.loops import persist, together
 from agl_workers.snapshot import process_snapshot
 
@@ -28,7 +29,7 @@ Ids = tuple[str, str]
 OnLost = Callable[[str], object]
 """Called in the keeper's thread with the store's answer: superseded, ended or not_found_attempt."""
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 class LeaseKeeper:

@@ -6,16 +6,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
-import structlog
-
 from agl_streams.errors import StoreUnavailable
+from agl_streams.logger import get_logger
 
 T = TypeVar("T")
 
 FIRST_PAUSE_S: Final = 0.1
 MOST_PAUSE_S: Final = 5.0  # the client itself has tried for seconds before it says that the server is away
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 async def persist(

@@ -12,6 +12,7 @@ import structlog
 
 from agl_streams import clock
 from agl_streams.connect import Store
+from agl_streams.logger import get_logger
 from agl_streams.models import AttemptedRollout
 from agl_workers.attempt_run import AttemptRun
 from agl_workers.lease_keeper import LeaseKeeper
@@ -19,7 +20,7 @@ from agl_workers.outcome import Outcome
 
 LAST_WORDS_S: Final = 2.0  # how long a cancelled agent may take to end; then the runner ends without it
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 class Places:

@@ -13,6 +13,7 @@ import structlog
 
 from agl_streams.connect import Consumer, Store, consumer_of
 from agl_streams.errors import InvalidRequest, StoreUnavailable
+from agl_streams.logger import get_logger
 from agl_streams.models import AttemptedRollout
 from agl_workers.lease_keeper import LeaseKeeper
 from agl_workers.loops import persist
@@ -21,7 +22,7 @@ from agl_workers.places import Places
 
 DRAIN_S: Final = 25.0  # how long a stopped runner may finish what it holds: Kubernetes kills after 30 s
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,17 +8,16 @@ import socket
 from collections.abc import Sequence
 from functools import partial
 
-import structlog
-
 from agl_streams.config import Settings
 from agl_streams.connect import connect
+from agl_streams.logger import get_logger
 from agl_streams.process import run_until_stopped
 from agl_workers.agent_loading import load_agent
 from agl_workers.runner import DRAIN_S
 from agl_workers.runner_process import RunnerPlan, run_runner
 from agl_workers.supervisor import Supervisor
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 def run(

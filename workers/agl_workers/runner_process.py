@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-import structlog
-
 from agl_streams.agent import Agent
 from agl_streams.config import Settings
 from agl_streams.connect import connect
+from agl_streams.logger import get_logger
 from agl_streams.parts import follow_parent
 from agl_streams.process import run_until_stopped
 from agl_streams.telemetry import configure_logging
@@ -21,7 +20,7 @@ from agl_workers.runner import Runner
 
 STOP_MARGIN_S: Final = 5.0  # an agent's last words, and the good-byes to the server
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,8 @@ from contextlib import suppress
 from multiprocessing.context import SpawnProcess
 from typing import Final
 
-import structlog
-
 from agl_streams import clock
+from agl_streams.logger import get_logger
 from agl_workers.loops import set_within, together
 from agl_workers.runner_process import RunnerPlan, run_child
 
@@ -19,7 +18,7 @@ FIRST_PAUSE_S: Final = 0.2  # before a dead runner is started again
 MOST_PAUSE_S: Final = 10.0  # a runner that dies at its start would otherwise import its agent without end
 HEALTHY_S: Final = 30.0  # a runner that lived so long did not die of its start
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 class Supervisor:

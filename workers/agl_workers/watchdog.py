@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-import structlog
-
 from agl_streams import clock
 from agl_streams.errors import NamespaceError, StoreUnavailable
 from agl_streams.function_types import ExpireResult
+from agl_streams.logger import get_logger
 from agl_streams.store import StreamStore
 from agl_workers.bell import LogBell
 from agl_workers.loops import persist, set_within, together
@@ -20,7 +19,7 @@ LATE_S: Final = 0.001  # a deadline is passed strictly after its time
 US_PER_S: Final = 1_000_000
 LOOKS_PER_IDLE_TIME: Final = 24  # with the usual day, workers are looked at every hour
 
-_log = structlog.get_logger()
+_log = get_logger()
 
 
 class Watchdog:

@@ -24,6 +24,26 @@ RETRY_S: Final = 0.2  # between reads of a server that is away; the connection i
 _log = get_logger()
 
 
+async def end_of(connection: RedisConnection, stream: str) -> bytes:
+    """The id of a stream's newest entry; ``0-0`` when it has none."""
+    newest = cast("list[View]", await connection.execute("XREVRANGE", stream, "+", "-", "COUNT", 1))
+    return newest[0][0] if newest else b"0-0"
+
+
+async def resume_from(connection: RedisConnection, stream: str, after: bytes) -> bytes:
+    """Where to read on after a cut: a replica that took over without the last entries, or with another clock, may give
+    smaller ids than those that were read."""
+    try:
+        return min(after, await end_of(connection, stream), key=_order)
+    except (StoreUnavailable, CommandFailed):  # the read that follows says so as well
+        return after
+
+
+def _order(entry_id: bytes) -> tuple[int, int]:
+    milliseconds, _, number = entry_id.partition(b"-")
+    return int(milliseconds), int(number)
+
+
 class Waiter:
     """Somebody who waits for rollouts.
 
@@ -88,21 +108,10 @@ class FinishedTail:
     async def _start(self) -> None:
         for stream in self._streams:
             # The position is taken before any waiter looks at its rollouts.
-            after = await self._end_of(stream)
+            after = await end_of(self._connection, stream)
             reader = self._connection.reader()
             self._readers.append(reader)
             self._tasks.append(asyncio.create_task(self._follow(stream, after, reader)))
-
-    async def _end_of(self, stream: str) -> bytes:
-        newest = cast("list[View]", await self._connection.execute("XREVRANGE", stream, "+", "-", "COUNT", 1))
-        return newest[0][0] if newest else b"0-0"
-
-    async def _resume_from(self, stream: str, after: bytes) -> bytes:
-        """Where to read on after a cut: a server that took over without the last entries may give smaller ids again."""
-        try:
-            return await self._end_of(stream)
-        except (StoreUnavailable, CommandFailed):  # the read that follows says so as well
-            return after
 
     async def _follow(self, stream: str, after: bytes, reader: BlockingReader) -> None:
         while not self.closed:
@@ -113,7 +122,7 @@ class FinishedTail:
             except (StoreUnavailable, CommandFailed) as error:
                 _log.warning("finished_tail_interrupted", stream=stream, error=str(error))
                 await clock.sleep_s(RETRY_S)
-                after = await self._resume_from(stream, after)
+                after = await resume_from(self._connection, stream, after)
                 # What finished meanwhile may have gone with the server's memory: every waiter looks for itself.
                 self._wake_all()
                 continue

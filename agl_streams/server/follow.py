@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 from agl_streams import clock
 from agl_streams.connection import BlockingReader, RedisConnection
 from agl_streams.errors import CommandFailed, StoreUnavailable
 from agl_streams.logger import get_logger
+from agl_streams.tail import end_of, resume_from
 
 BLOCK_MS: Final = 10_000  # only bounds how long a dead connection goes unnoticed; an entry ends the block at once
 BATCH: Final = 500  # entries per read: a burst is taken in few reads of bounded size
@@ -47,8 +48,7 @@ class Follower:
 
     async def end(self) -> bytes:
         """The id of the stream's newest entry; ``0-0`` when it has none."""
-        newest = cast("Any", await self._connection.execute("XREVRANGE", self._stream, "+", "-", "COUNT", 1))
-        return newest[0][0] if newest else b"0-0"
+        return await end_of(self._connection, self._stream)
 
     async def stop(self) -> None:
         """End the blocked read at the server, and the following. Safe when it never started."""
@@ -68,6 +68,7 @@ class Follower:
             except (StoreUnavailable, CommandFailed) as error:
                 _log.warning("follower_interrupted", stream=self._stream, error=str(error))
                 await clock.sleep_s(RETRY_S)
+                after = await resume_from(self._connection, self._stream, after)
                 self._hear([])
                 continue
             if reply:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agl_streams import errors
-from agl_streams.server_info import judge, parse_info
+from agl_streams.server_info import judge, parse_info, risks
 
 PRIMARY = "role:master\r\nconnected_slaves:2\r\n"
 REPLICA = "role:slave\r\nmaster_host:10.0.0.1\r\nmaster_port:6379\r\n"
@@ -50,3 +50,23 @@ def test_a_server_that_cannot_serve_us_is_refused(text: str, error: type[Excepti
     """An old release, a replica, a node of a cluster or a stranger is refused with the reason."""
     with pytest.raises(error, match=told):
         judge(parse_info(text.encode()), "redis://h")
+
+
+def test_a_node_of_a_cluster_is_accepted_where_one_is_expected() -> None:
+    """What is refused as a single server is right in a cluster, under Redis's name of the field and Valkey's."""
+    for text in (NODE + PRIMARY, VALKEY_9.replace("standalone", "cluster") + PRIMARY):
+        assert judge(parse_info(text.encode()), "redis://h", "cluster").replicas == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("aof_enabled:1\r\nmaxmemory:9\r\nmaxmemory_policy:noeviction\r\n", []),
+        ("aof_enabled:1\r\nmaxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\n", []),
+        ("aof_enabled:0\r\nmaxmemory_policy:noeviction\r\n", ["appendonly is off"]),
+        ("aof_enabled:1\r\nmaxmemory:9\r\nmaxmemory_policy:allkeys-lru\r\n", ["maxmemory-policy is allkeys-lru"]),
+    ],
+)
+def test_what_may_lose_rollouts_is_told(text: str, told: list[str]) -> None:
+    """A server without its append-only file, or one that evicts, is told of and not refused."""
+    assert [risk[: len(begin)] for risk, begin in zip(risks(parse_info(text.encode())), told, strict=True)] == told

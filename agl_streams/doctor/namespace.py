@@ -94,7 +94,7 @@ class _Shard:
         ]
 
     async def _ask(self, *args: str | int | float) -> Any:
-        return await self._connection.execute(*args)
+        return await self._connection.execute(*args, near=self._keys.meta)
 
     async def _now_s(self) -> float:
         seconds, microseconds = cast("list[bytes]", await self._connection.execute("TIME", near=self._keys.meta))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 import pytest
 
 from agl_streams.config import Settings
 from agl_streams.errors import InvalidRequest, StoreUnavailable
 from agl_streams.store import StreamStore
+from tests.support.chaos_operator import FUTURE
+from tests.support.servers import Servers
 from tests.support.waiting import turns, until
 
 LONG_S = 20.0
@@ -134,3 +137,24 @@ async def _blocked(store: StreamStore) -> int:
     info = await store.connection.execute("INFO", "clients")
     assert isinstance(info, bytes)
     return int(info.split(b"blocked_clients:")[1].split()[0])
+
+
+async def test_a_waiter_hears_of_ends_behind_a_greater_id(servers: Servers, settings: Settings) -> None:
+    """Entries of a server that took over, with a clock behind that of the one before, are heard although ids shrink."""
+    server = servers.start()
+
+    def blocked() -> bool:
+        return b"blocked_clients:1" in cast("bytes", server.execute("INFO", "clients"))
+
+    async with await StreamStore.connect(server.url, settings=settings) as store:
+        await store.enqueue_rollout("x", rollout_id="a")
+        waiting = asyncio.create_task(wait(store, "a", timeout=None))
+        await until(blocked)
+        stream = store.functions(0).keys.finished
+        server.execute("XADD", stream, f"{FUTURE}-0", "hello", "world")
+        await until(blocked, what="the reader to have read it")
+        server.execute("DEL", stream)
+        server.execute("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        await until(blocked, what="the reader to be back")
+        await store.update_rollout("a", status="cancelled")
+        assert await waiting == ["a"]

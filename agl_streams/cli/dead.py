@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
@@ -11,6 +11,7 @@ from agl_streams.cli.app import app
 from agl_streams.cli.options import EXIT_ERROR, DataDir, JsonOutput, Namespace, RedisUrl
 from agl_streams.cli.rollouts import show
 from agl_streams.cli.terminal import (
+    EVERYTHING,
     ServerUrl,
     Target,
     as_json,
@@ -22,12 +23,12 @@ from agl_streams.cli.terminal import (
     write,
     write_json,
 )
-from agl_streams.connect import Store
 from agl_streams.errors import Conflict, InvalidRequest, NotFound
 from agl_streams.models import DeadLetter, Rollout
-from agl_streams.store.selection import NO_LIMIT
 
-PAGE: Final = 200
+if TYPE_CHECKING:
+    from agl_streams.connect import Store
+
 INPUT_SHOWN: Final = 40
 
 dead_app = typer.Typer(
@@ -38,7 +39,7 @@ app.add_typer(dead_app, name="dead")
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="ID...", help="The rollouts.")]
 All = Annotated[bool, typer.Option("--all", help="All that are on the list.")]
-Deal = Callable[[Store, str], Awaitable[Rollout]]
+Deal: TypeAlias = "Callable[[Store, str], Awaitable[Rollout]]"
 
 
 @dead_app.command("ls")
@@ -136,5 +137,5 @@ async def _named(rollout_ids: list[str]) -> AsyncIterator[str]:
 
 async def _all(store: Store) -> AsyncIterator[str]:
     """Those that are on the list now; one that comes back meanwhile is not dealt with twice."""
-    for letter in await store.query_dead_letters(limit=NO_LIMIT):
+    for letter in await store.query_dead_letters(limit=EVERYTHING):
         yield letter.rollout_id

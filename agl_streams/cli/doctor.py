@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from agl_streams.cli.app import app
 from agl_streams.cli.options import EXIT_MISSED, DataDir, JsonOutput, Namespace, RedisUrl, server_of, settings_of
 from agl_streams.cli.terminal import finish, styled, write, write_json
-from agl_streams.doctor import Finding, examine
+
+if TYPE_CHECKING:
+    from agl_streams.doctor import Finding
 
 INDENT: Final = " " * 10
 
@@ -25,6 +27,8 @@ def doctor(
 
     Exit code 1: there is a problem. With --json, a list of findings.
     """
+    from agl_streams.doctor import examine  # a client takes half of the time that a command takes to start
+
     with server_of(settings_of(redis_url, namespace, data_dir, quiet=True)) as settings:
 
         def work() -> int:

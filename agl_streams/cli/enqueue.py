@@ -7,17 +7,19 @@ import sys
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
 
 import typer
 
 from agl_streams.cli.app import app
 from agl_streams.cli.options import DataDir, JsonOutput, Namespace, RedisUrl
 from agl_streams.cli.terminal import ServerUrl, remark, run, target_of, write, write_json
-from agl_streams.connect import Store
 from agl_streams.errors import AglError, InvalidRequest
 from agl_streams.models import EnqueueRolloutRequest, RolloutConfig
 from agl_streams.values import new_rollout_id, read_json
+
+if TYPE_CHECKING:
+    from agl_streams.connect import Store
 
 LINES: Final = 500
 BYTES: Final = 4 * 1024 * 1024

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -12,6 +12,7 @@ from agl_streams import clock
 from agl_streams.cli.app import app
 from agl_streams.cli.options import EXIT_ERROR, EXIT_MISSED, DataDir, JsonOutput, Namespace, RedisUrl
 from agl_streams.cli.terminal import (
+    EVERYTHING,
     ServerUrl,
     as_json,
     duration,
@@ -24,12 +25,13 @@ from agl_streams.cli.terminal import (
     write,
     write_json,
 )
-from agl_streams.connect import Store
 from agl_streams.errors import NotFound
 from agl_streams.models import Attempt, AttemptedRollout, DeadLetter, PaginatedResult, Rollout, Span
-from agl_streams.projections import RolloutSums
 from agl_streams.semconv import REASON
-from agl_streams.store.selection import NO_LIMIT, Page
+
+if TYPE_CHECKING:
+    from agl_streams.connect import Store
+    from agl_streams.projections import RolloutSums
 
 PAGE: Final = 200
 """Rollouts that are read at a time: a few hundred inputs are held in memory, never all."""
@@ -90,21 +92,20 @@ async def _batches(
     store: Store, filters: dict[str, Any], mode: str | None, limit: int, offset: int
 ) -> AsyncIterator[tuple[list[Rollout], int]]:
     """The rollouts asked for in bounded batches, each with the number of all. The store knows no filter by mode."""
-    Page(limit, offset).check(Rollout)
     skip, left = (0, limit) if mode is None else (offset, limit)
     at = offset if mode is None else 0
     seen: set[str] = set()  # one that is enqueued meanwhile moves the others to the next page
-    while left:
-        size = PAGE if mode is not None or left == NO_LIMIT else min(PAGE, left)
+    while True:
+        size = PAGE if left == EVERYTHING or (mode is not None and left > 0) else min(PAGE, left)
         page: PaginatedResult[Rollout] = await store.query_rollouts(**filters, limit=size, offset=at)
         found = [one for one in page if one.rollout_id not in seen and mode in (None, one.mode)]
         seen.update(one.rollout_id for one in page)
         found, skip = found[skip:], max(0, skip - len(found))
-        wanted = found if left == NO_LIMIT else found[:left]
-        left -= 0 if left == NO_LIMIT else len(wanted)
+        wanted = found if left == EVERYTHING else found[:left]
+        left -= 0 if left == EVERYTHING else len(wanted)
         yield wanted, page.total
         at += size
-        if len(page) < size:
+        if len(page) < size or not left:
             return
 
 

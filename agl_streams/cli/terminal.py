@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from pydantic_core import to_json
@@ -24,13 +24,17 @@ from rich.text import Text
 
 from agl_streams.cli.options import server_of, settings_of
 from agl_streams.config import Settings
-from agl_streams.connect import Store, connect
 from agl_streams.errors import ConfigError
+
+if TYPE_CHECKING:
+    from agl_streams.connect import Store
 
 EXIT_PIPE: Final = 141
 """What a shell tells of a program that was stopped by a closed pipe."""
 NO_LIMIT: Final = 100_000  # columns: tables are never cut or wrapped
 NOTHING: Final = "-"
+EVERYTHING: Final = -1
+"""As a limit of what is listed."""
 SECOND_MINUTES: Final = 60
 STYLES: Final = {
     "succeeded": "green", "ok": "green", "failed": "red", "problem": "red", "timeout": "red", "unresponsive": "red",
@@ -81,6 +85,8 @@ def finish(work: Callable[[], int]) -> None:
 
 
 async def _with_store(settings: Settings, target: Target, work: Callable[[Store], Awaitable[int]]) -> int:
+    from agl_streams.connect import connect  # clients of both kinds take half of the time that a command takes to start
+
     if target.server is None:
         store = await connect(settings=settings)
     else:

@@ -176,11 +176,10 @@ class RedisConnection:
 
     async def _send(self, slot: int, packed: bytes, count: int, *, longer_s: float = 0.0) -> list[Reply]:
         node = self._topology.node(slot)
-        again = partial(_exchange, packed, count, longer_s)
         try:
-            replies = await again(node)
+            replies = await _exchange(packed, count, longer_s, node)
         except FAULTS as fault:
-            return await self._repeat(fault, node, slot, again)
+            return await self._repeat(fault, node, slot, partial(_exchange, packed, count, longer_s))
         if node.away:
             _note_back(node)
         return replies

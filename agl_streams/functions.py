@@ -82,7 +82,7 @@ class ShardFunctions:
         """The time by which the commands judge, Unix microseconds: clocks of machines disagree."""
         if self.clock_us is not None:
             return self.clock_us()
-        seconds, microseconds = cast("list[bytes]", await self.execute("TIME"))
+        seconds, microseconds = cast("list[bytes]", await self._connection.execute("TIME", near=self.keys.meta))
         return int(seconds) * US_PER_S + int(microseconds)
 
     async def enqueue(self, rollouts: Sequence[NewRollout]) -> list[View]:

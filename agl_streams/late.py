@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from agl_streams.config import mask_url
 from agl_streams.connection import Arg, BlockingReader, RedisConnection, Reply
 from agl_streams.errors import WrongLoop
+from agl_streams.redis_url import parse
 
 if TYPE_CHECKING:
     from agl_streams.config import Settings
@@ -25,13 +25,14 @@ class LateConnection(RedisConnection):
         """Nothing is connected."""
         self._url = url
         self._settings = settings
+        self.min_replicas = settings.min_replicas
         self._opened: RedisConnection | None = None
         self._opening = asyncio.Lock()
 
     @property
     def public_url(self) -> str:
-        """The URL without its password, for messages and logs."""
-        return mask_url(self._url) if self._opened is None else self._opened.public_url
+        """The URL without credentials, for messages and logs."""
+        return parse(self._url).public
 
     async def ready(self) -> RedisConnection:
         """The connection, opened at the first call."""
@@ -42,9 +43,13 @@ class LateConnection(RedisConnection):
                     self.server = self._opened.server
         return self._opened
 
-    async def execute(self, *args: Arg) -> Reply:
+    async def execute(self, *args: Arg, near: Arg | None = None) -> Reply:
         """See `RedisConnection.execute`."""
-        return await (await self.ready()).execute(*args)
+        return await (await self.ready()).execute(*args, near=near)
+
+    async def execute_replicated(self, write: Sequence[Arg], mark: Sequence[Arg], near: Arg) -> Reply:
+        """See `RedisConnection.execute_replicated`."""
+        return await (await self.ready()).execute_replicated(write, mark, near)
 
     async def execute_once(self, *args: Arg) -> Reply:
         """See `RedisConnection.execute_once`."""

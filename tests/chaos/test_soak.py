@@ -31,6 +31,7 @@ AHEAD = 16  # unfinished rollouts of each of the two clients: as many as half of
 WORK_MS = (20.0, 2_000.0)  # from less than a lease to twice one
 MOMENTS = 500  # events between two strikes, at most: seconds
 READ_AT_ONCE = 50
+FOR_EVER = -1  # what PTTL says of a key that does not go by itself
 
 
 class Siege(Chaos):
@@ -85,7 +86,8 @@ def check_no_key_is_left(store: StreamStore) -> None:
         keys = {key: parse(key) for key in all_keys(raw)}
         assert {parsed.namespace for parsed in keys.values()} == {store.settings.namespace}
         marks = [key for key, parsed in keys.items() if parsed.name.startswith(("live:claim:", "live:request:"))]
-        assert all(ttl > 0 or ttl == -2 for ttl in raw.execute_many([("TTL", key) for key in marks]))  # -2: gone by now
+        times = raw.execute_many([("PTTL", key) for key in marks])
+        assert [key for key, left in zip(marks, times, strict=True) if left == FOR_EVER] == []
         for pattern in (f"{store.functions(shard).keys.prefix}*" for shard in range(store.shards)):
             raw.execute("UNLINK", *raw.execute("KEYS", pattern))
         assert all_keys(raw) == set()

@@ -11,6 +11,7 @@ from tests.support.spans import reward
 from tests.support.timeline import Timeline
 
 JUST = 0.000001  # the smallest time there is
+HOUR_S = 3600.0
 
 
 async def begin(
@@ -223,3 +224,25 @@ async def test_a_clock_that_steps_back_moves_no_time_back(store: StreamStore, ti
     await add_span(store, attempted)
     attempt = await time.attempt("r")
     assert attempt.last_heartbeat_time == attempt.start_time
+
+
+async def test_three_seconds_and_three_hours_side_by_side(store: StreamStore, time: Timeline) -> None:
+    """One queue, one worker that is killed: each rollout follows its own limit, and the lease finds the lost runner."""
+    limits = {"short": 3.0, "long": 3 * HOUR_S}
+    for rollout_id, limit in limits.items():
+        config = RolloutConfig(timeout_seconds=limit, max_attempts=2, retry_condition=["timeout"])
+        await store.enqueue_rollout("x", config=config, rollout_id=rollout_id)
+        await time.take(worker_id="killed", lease_seconds=30.0)
+    await time.passes(3 + JUST)
+    assert await time.statuses("short") == ("requeuing", "timeout")
+    assert await time.statuses("long") == ("preparing", "preparing")
+    await time.passes(27)
+    assert await time.statuses("long") == ("requeuing", "unresponsive")
+    again = [await time.take(worker_id="other") for _ in limits]
+    assert [(one.rollout_id, one.attempt.sequence_id) for one in again] == [("short", 2), ("long", 2)]
+    await time.passes(3 + JUST)
+    assert await time.statuses("short") == ("failed", "timeout")
+    await time.passes(3 * HOUR_S - 3 - JUST)
+    assert await time.statuses("long") == ("preparing", "preparing")
+    await time.passes(JUST)
+    assert await time.statuses("long") == ("requeuing", "timeout")

@@ -10,8 +10,10 @@ import pytest
 
 from agl_streams.client import StoreClient
 from agl_streams.config import Settings, child_environment, load_settings
+from agl_streams.connection import RedisConnection
 from agl_streams.consumer import RolloutConsumer
 from agl_streams.errors import AuthenticationFailed, Upgrade, WrongLoop, WrongShardCount
+from agl_streams.late import LateConnection
 from agl_streams.library import SCHEMA
 from agl_streams.store import StreamStore
 from tests.server.conftest import serving
@@ -191,3 +193,10 @@ async def test_no_password_is_shown(servers: Servers, tmp_path: Path, namespace:
         with pytest.raises(AuthenticationFailed) as caught:
             await later.enqueue_rollout("y")
         assert "secret" not in str(caught.value)
+
+
+def test_all_that_a_connection_does_waits_for_its_opening() -> None:
+    """Each public method of a connection has one here, which opens it first."""
+    public = {name for name, value in vars(RedisConnection).items() if not name.startswith("_") and callable(value)}
+    assert {"execute", "reader", "close"} <= public
+    assert public <= vars(LateConnection).keys()

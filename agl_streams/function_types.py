@@ -21,10 +21,17 @@ class NewRollout(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FoldResult:
-    """What one fold did: events read (0: the log is folded to its end) and the last one's id."""
+    """What one fold did.
+
+    Attributes:
+        events: events read.
+        last_id: the last one's id; None when there was none.
+        more: whether there may be more to read; False: the log is folded to its end.
+    """
 
     events: int
     last_id: str | None
+    more: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,13 +21,13 @@ from agl_streams.projections import US_PER_S, View
 
 TRIES: Final = 20  # of one call, while the server loses functions or namespace before it is repeated
 TOKEN_BYTES: Final = 8  # tells a repeat of a request from any other request
-ENQUEUE_LIMIT: Final = 100
+ENQUEUE_LIMIT: Final = 50
 SPANS_LIMIT: Final = 200
 SPANS_LIMIT_BYTES: Final = 1024 * 1024
-FOLD_LIMIT: Final = 200
+FOLD_LIMIT: Final = 100  # of one attempt each: four keys are read and written for one event
 EXPIRE_LIMIT: Final = 20  # ending a lost attempt writes a dozen keys: some 100 µs each
 READ_LIMIT: Final = 100
-REPLAY_LIMIT: Final = 100
+REPLAY_LIMIT: Final = 50
 RETIRE_LIMIT: Final = 50  # workers forgotten in one call: some 30 µs each
 # One call never works longer than about 2 ms, so that no client waits for another's batch. Wrappers loop over these.
 
@@ -232,7 +232,7 @@ class ShardFunctions:
             Upgrade: an event of a type that this release does not know.
         """
         events, last_id = await self._write("fold", limit)
-        return FoldResult(int(events), last_id.decode() or None)
+        return FoldResult(int(events), last_id.decode() or None, int(events) >= limit)
 
     async def expire(
         self, lease_us: str, begin_ms: int, max_deliveries: int, limit: int = EXPIRE_LIMIT

@@ -14,7 +14,7 @@ from importlib.resources import files
 from typing import Final
 
 from agl_streams.keys import fixed_keys
-from agl_streams.projections import ATTEMPT, FOLDED, ROLLOUT, ROLLOUT_STATE, SUMS, WORKER, WORKER_LIVE
+from agl_streams.projections import ATTEMPT, FOLDED, FOLDED_ALWAYS, ROLLOUT, ROLLOUT_STATE, SUMS, WORKER, WORKER_LIVE
 
 SCHEMA: Final = 2
 """Version of events and projections. Raised when an older release could no longer read what this one writes."""
@@ -103,6 +103,7 @@ def _constants() -> str:
         "ROLLOUT_STATE": ROLLOUT_STATE,
         "ATTEMPT": ATTEMPT,
         "FOLDED": FOLDED,
+        "FOLDED_ALWAYS": FOLDED_ALWAYS,
         "WORKER": WORKER,
         "WORKER_LIVE": WORKER_LIVE,
         "SUMS": SUMS,

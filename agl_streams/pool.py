@@ -9,20 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from typing import Any, Final, cast
 
-import hiredis
-from redis import exceptions as redis_errors
-from redis.asyncio.connection import DefaultParser
-
 from agl_streams import errors
-from agl_streams.wire import Address, Reply, take_stream
+from agl_streams.wire import Address, Cut, IsReplica, NotTheProtocol, Parser, Reply, reply_parser, take_stream
 
 LARGE_BYTES: Final = 64 * 1024
 """Commands above this have a connection to themselves, so that small ones do not wait while megabytes are sent."""
-
-_parse_error = cast("Callable[[str], Exception]", DefaultParser.parse_error)  # pyright: ignore[reportUnknownMemberType]  # that is why it is cast
 
 
 class Pool:
@@ -107,7 +100,7 @@ class _Lane(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._stream: asyncio.StreamWriter | None = None
         self._connecting: asyncio.Task[None] | None = None
-        self._parser: Any = None
+        self._parser: Parser = reply_parser()
         self._under_way: deque[_Exchange] = deque()
         self._unsent: list[bytes] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -135,7 +128,7 @@ class _Lane(asyncio.Protocol):
         answered: asyncio.Future[list[Reply]] = self._loop.create_future()
         exchange = _Exchange(answered, count, self._loop.time() + self._address.command_timeout_s)
         if self._stream is None:  # it was lost again before this caller had its turn
-            exchange.fail(redis_errors.ConnectionError("the connection was lost"))
+            exchange.fail(Cut("the connection was lost"))
             return answered
         if not self._under_way:
             # Nobody waits for the server: to wait for a turn of the loop would be time lost. What the transport cannot
@@ -158,7 +151,7 @@ class _Lane(asyncio.Protocol):
         self._stream, self._unsent = None, []
         waiting, self._under_way = self._under_way, deque()
         for exchange in waiting:
-            exchange.fail(error or redis_errors.ConnectionError("the connection was given up"))
+            exchange.fail(error or Cut("the connection was given up"))
         self._tell_if_all_answered()
 
     async def close(self) -> None:
@@ -176,19 +169,19 @@ class _Lane(asyncio.Protocol):
         try:
             while (reply := self._parser.gets()) is not False:
                 if not self._under_way:
-                    raise redis_errors.InvalidResponse(f"the server sent {reply!r} without having been asked")
+                    raise NotTheProtocol(f"the server sent {reply!r} without having been asked")
                 if self._under_way[0].take(reply):
                     self._under_way.popleft()
-                if isinstance(reply, redis_errors.ReadOnlyError):
+                if isinstance(reply, IsReplica):
                     self.drop()  # after a failover the same name leads to the new primary
                     return
-        except redis_errors.RedisError as error:  # what comes next cannot be told apart
+        except NotTheProtocol as error:  # what comes next cannot be told apart
             self.drop(error)
         self._tell_if_all_answered()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The server, or the network, has closed it."""
-        self.drop(redis_errors.ConnectionError(f"connection closed by the server{f': {exc}' if exc else ''}"))
+        self.drop(Cut(f"connection closed by the server{f': {exc}' if exc else ''}"))
 
     async def _connect(self) -> None:
         wire = self._address.connection()
@@ -198,7 +191,7 @@ class _Lane(asyncio.Protocol):
         except BaseException:
             await wire.disconnect(nowait=True)
             raise
-        self._parser = hiredis.Reader(protocolError=redis_errors.InvalidResponse, replyError=_parse_error)
+        self._parser = reply_parser()
         self._stream = take_stream(wire)
         self._stream.transport.set_protocol(self)
 

@@ -27,7 +27,8 @@ ATTEMPT: Final = (
     "status", "seq", "start", "end", "worker", "heartbeat", "lease", "reason", "body", "spans", *SUMS, "first", "last",
     "sequence",
 )  # fmt: skip
-FOLDED: Final = ("status", "spans", *SUMS, "first", "last", "sequence")
+FOLDED_ALWAYS: Final = ("status", "spans", "first", "last", "sequence")
+FOLDED: Final = (*FOLDED_ALWAYS, *SUMS)
 """What fold reads to add to it; the status only tells whether the thing is still there."""
 WORKER: Final = ("status", "busy", "idle", "dequeue", "rollout", "attempt", "n")
 WORKER_LIVE: Final = ("heartbeat", "dequeue", "stats")

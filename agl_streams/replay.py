@@ -88,7 +88,7 @@ async def _rebuild_shard(source: StreamStore, target: StreamStore, shard: int) -
         _note_open(open_attempts, event)
     if batch:
         events += await functions.replay(batch)
-    while (await functions.fold()).events:
+    while (await functions.fold()).more:
         pass
     armed = await functions.arm(sorted({rollout_id for rollout_id, _ in open_attempts}))
     return Rebuilt(events, armed)

@@ -6,7 +6,7 @@ OpenTelemetry's (``gen_ai.*``, ``exception.*``), and our own (``agl_streams.*``)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from agl_streams.values import check_reward, finite
 
@@ -142,7 +142,12 @@ def reward_attributes(rewards: Mapping[str, float]) -> dict[str, str | float]:
 
 def reward_value(span: Span) -> float | None:
     """The primary reward that a span carries, or None. A value that is no finite number is no reward."""
-    return finite(span.attributes.get(PRIMARY_REWARD_VALUE))
+    return reward_in(span.attributes)
+
+
+def reward_in(attributes: Mapping[str, Any]) -> float | None:
+    """The primary reward that a span with these attributes carries, or None."""
+    return finite(attributes.get(PRIMARY_REWARD_VALUE))
 
 
 def is_model_call(span: Span) -> bool:

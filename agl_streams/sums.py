@@ -6,14 +6,12 @@ The sums travel with the span, so that the server adds numbers and never reads a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from agl_streams import semconv
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from agl_streams.span import Span
+    from collections.abc import Iterator, Mapping
 
 MAX_TOKENS: Final = 10**9
 """Tokens that one call may count: far above any context, and a million such calls still add exactly in a double."""
@@ -45,39 +43,44 @@ _CHOICES: Final = f"{semconv.CALL_CHOICE}."
 _TOKEN_IDS: Final = f".{semconv.CHOICE_TOKEN_IDS}"
 
 
-def sums_of(span: Span) -> SpanSums:
-    """What a span adds. Token counts are those of the captured ids, or the provider's usage where there are none."""
-    reward = semconv.reward_value(span)
-    if not semconv.is_model_call(span):
+def sums_of(attributes: Mapping[str, Any]) -> SpanSums:
+    """What a span with these attributes adds.
+
+    Token counts are those of the captured ids, or the provider's usage where there are none.
+    """
+    reward = semconv.reward_in(attributes)
+    if semconv.CALL_COMPLETE not in attributes:
         return _NOTHING if reward is None else SpanSums(rewards=1, reward=reward)
     return SpanSums(
         model_calls=1,
-        prompt_tokens=_prompt_tokens(span),
-        completion_tokens=_completion_tokens(span),
-        incomplete=int(span.attributes[semconv.CALL_COMPLETE] is not True),
+        prompt_tokens=_prompt_tokens(attributes),
+        completion_tokens=_completion_tokens(attributes),
+        incomplete=int(attributes[semconv.CALL_COMPLETE] is not True),
         rewards=int(reward is not None),
         reward=reward,
     )
 
 
-def _prompt_tokens(span: Span) -> int:
-    ids = span.attributes.get(semconv.CALL_PROMPT_TOKEN_IDS)
-    return len(ids) if isinstance(ids, list) else _usage(span, semconv.GEN_AI_USAGE_INPUT_TOKENS)
+def _prompt_tokens(attributes: Mapping[str, Any]) -> int:
+    ids = attributes.get(semconv.CALL_PROMPT_TOKEN_IDS)
+    return (
+        len(cast("list[Any]", ids)) if isinstance(ids, list) else _usage(attributes, semconv.GEN_AI_USAGE_INPUT_TOKENS)
+    )
 
 
-def _completion_tokens(span: Span) -> int:
-    counts = list(_choice_tokens(span))
-    return sum(counts) if counts else _usage(span, semconv.GEN_AI_USAGE_OUTPUT_TOKENS)
+def _completion_tokens(attributes: Mapping[str, Any]) -> int:
+    counts = list(_choice_tokens(attributes))
+    return sum(counts) if counts else _usage(attributes, semconv.GEN_AI_USAGE_OUTPUT_TOKENS)
 
 
-def _choice_tokens(span: Span) -> Iterator[int]:
-    for key, value in span.attributes.items():
+def _choice_tokens(attributes: Mapping[str, Any]) -> Iterator[int]:
+    for key, value in attributes.items():
         if key.startswith(_CHOICES) and key.endswith(_TOKEN_IDS) and isinstance(value, list):
-            yield len(value)
+            yield len(cast("list[Any]", value))
 
 
-def _usage(span: Span, key: str) -> int:
-    value = span.attributes.get(key)
+def _usage(attributes: Mapping[str, Any], key: str) -> int:
+    value = attributes.get(key)
     if not isinstance(value, int):
         return 0
     return min(max(value, 0), MAX_TOKENS)

@@ -12,10 +12,11 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
+import hiredis
 from hiredis import pack_command  # pyright: ignore[reportUnknownVariableType]  # typed by cast below
 from redis import exceptions as redis_errors
 from redis.asyncio.connection import Connection as TcpConnection
-from redis.asyncio.connection import parse_url
+from redis.asyncio.connection import DefaultParser, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
@@ -36,6 +37,7 @@ TRANSIENT_CODES = frozenset({"LOADING", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN",
 _AUTH_CODES = frozenset({"NOAUTH", "WRONGPASS"})
 _PRIMARY = b"master"  # as a server names its role
 
+_parse_error = cast("Callable[[str], Exception]", DefaultParser.parse_error)  # pyright: ignore[reportUnknownMemberType]  # that is why it is cast
 _pack_command = cast("Callable[[tuple[Arg, ...]], bytes]", pack_command)  # hiredis declares a tuple of one
 
 
@@ -151,6 +153,26 @@ def pack(args: Sequence[Arg]) -> bytes:
         raise errors.InvalidRequest(f"cannot send {args[:1]!r} with arguments of type ({kinds}): {error}") from error
 
 
+Cut = redis_errors.ConnectionError
+NotTheProtocol = redis_errors.InvalidResponse
+IsReplica = redis_errors.ReadOnlyError
+
+
+class Parser(Protocol):
+    """What makes replies of bytes."""
+
+    def feed(self, data: bytes, /) -> None: ...
+    def gets(self) -> Any: ...
+
+
+def reply_parser() -> Parser:
+    """A parser with redis-py's exceptions. ``gets`` returns False when no reply is complete.
+
+    It returns error replies and raises ``NotTheProtocol``.
+    """
+    return hiredis.Reader(protocolError=NotTheProtocol, replyError=_parse_error)
+
+
 def take_stream(wire: Wire) -> asyncio.StreamWriter:
     """The stream of a connected wire, to speak on it without redis-py: the wire is as if it had never connected."""
     inner = cast("Any", wire)  # redis-py has no public way to it
@@ -238,7 +260,10 @@ _BY_CODE: Mapping[str, tuple[type[errors.AglError], str]] = {
     "OOM": (errors.OutOfMemory, "the server is at its maxmemory; retire finished rollouts or give it more"),
     "READONLY": (errors.ServerReadOnly, "this is a replica; point AGL_REDIS_URL at the primary"),
     "NOREPLICAS": (errors.NotReplicated, "the server has fewer good replicas than its min-replicas-to-write"),
-    "NOPERM": (errors.ServerRefused, "the ACL user in AGL_REDIS_URL lacks a permission; docs/operations.md has the list"),
+    "NOPERM": (
+        errors.ServerRefused,
+        "the ACL user in AGL_REDIS_URL lacks a permission; docs/operations.md has the list",
+    ),
     "MISCONF": (errors.StoreUnavailable, "the server cannot write to its disk and refuses writes; see its log"),
     **dict.fromkeys(("MOVED", "ASK"), _MOVED),
     **dict.fromkeys(TRANSIENT_CODES, _NOT_NOW),

@@ -27,3 +27,12 @@ function U.less(a, b)
   end
   return a < b
 end
+
+-- The smaller, and the greater, of two such, either of which may be missing.
+function U.smaller(a, b)
+  return a and (not b or U.less(a, b)) and a or b
+end
+
+function U.greater(a, b)
+  return a and (not b or U.less(b, a)) and a or b
+end

@@ -6,30 +6,35 @@
 -- result: ok, events read, last event id ('' = none); or gap, the event id before which one is missing; or unknown_event, its type and id
 -- events:
 
--- Adds one event's sums to the totals of one key.
-function C.add_event(totals, key, e)
+-- What one event adds to its attempt and to its rollout.
+function C.share_of(e)
+  local highest = '0'
+  for number in string.gmatch(e.numbers, '%d+') do
+    if U.less(highest, number) then
+      highest = number
+    end
+  end
+  return { spans = tonumber(e.count), sums = e.sums, first = e.first, last = e.last, sequence = highest }
+end
+
+function C.add_share(totals, key, share)
   local total = totals[key]
   if not total then
     total = { spans = 0, sequence = '0' }
     totals[key] = total
   end
-  total.spans = total.spans + e.count
-  total.sums = e.sums and (total.sums and U.add_sums(total.sums, e.sums) or e.sums) or total.sums
-  total.first = C.pick(total.first, e.first, math.min)
-  total.last = C.pick(total.last, e.last, math.max)
-  for number in string.gmatch(e.numbers, '%d+') do
-    total.sequence = C.pick(total.sequence, number, math.max)
+  total.spans = total.spans + share.spans
+  if share.sums then
+    total.sums = total.sums and U.add_sums(total.sums, share.sums) or share.sums
   end
-end
-
--- The smaller or greater of two numbers as text, either of which may be missing.
-function C.pick(a, b, choose)
-  return a and b and U.int(choose(tonumber(a), tonumber(b))) or a or b
+  total.first = U.smaller(total.first, share.first)
+  total.last = U.greater(total.last, share.last)
+  total.sequence = U.greater(total.sequence, share.sequence)
 end
 
 -- Writes the totals of one key; a key that was retired meanwhile stays away.
 function C.write_totals(key, total)
-  local old = U.read(key, FOLDED)
+  local old = U.read(key, total.sums and FOLDED or FOLDED_ALWAYS)
   if not old.status then
     return
   end
@@ -41,9 +46,9 @@ function C.write_totals(key, total)
       U.put(set, name, sum)
     end
   end
-  U.put(set, 'first', C.pick(old.first, total.first, math.min))
-  U.put(set, 'last', C.pick(old.last, total.last, math.max))
-  U.put(set, 'sequence', C.pick(old.sequence, total.sequence, math.max))
+  U.put(set, 'first', U.smaller(old.first, total.first))
+  U.put(set, 'last', U.greater(old.last, total.last))
+  U.put(set, 'sequence', U.greater(old.sequence, total.sequence))
   redis.call('HSET', key, unpack(set))
 end
 
@@ -68,9 +73,10 @@ function C.sum_events(prefix, events, n)
       return totals, spans, last, n, { 'unknown_event', e.type, event[1] }
     end
     if e.type == 'spans' then
-      spans = spans + tonumber(e.count)
-      C.add_event(totals, prefix .. 'rollout:' .. e.rollout, e)
-      C.add_event(totals, prefix .. 'attempt:' .. e.rollout .. ':' .. e.attempt, e)
+      local share = C.share_of(e)
+      spans = spans + share.spans
+      C.add_share(totals, prefix .. 'rollout:' .. e.rollout, share)
+      C.add_share(totals, prefix .. 'attempt:' .. e.rollout .. ':' .. e.attempt, share)
     end
     n, last = n + 1, event[1]
   end

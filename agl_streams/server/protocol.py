@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol with the patience that it lacks: a request that trickles in is cut off."""
+"""uvicorn's HTTP protocol with what it lacks: a request that trickles in is cut off, an answer leaves in one piece."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Final
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from agl_streams.server.asgi import ABORT
+from agl_streams.server.pieces import OnePieceTransport
 
 PATIENCE_S: Final = 20.0
 """For the head of a request, and again for each stretch of its body."""
@@ -26,7 +27,7 @@ class PatientProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Wait for the first request."""
-        super().connection_made(transport)
+        super().connection_made(OnePieceTransport(transport))
         self._arm()
 
     def data_received(self, data: bytes) -> None:

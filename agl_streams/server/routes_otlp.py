@@ -18,7 +18,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from agl_streams import otlp_wire
 from agl_streams.errors import AglError, InvalidRequest, NotFound
 from agl_streams.logger import get_logger
-from agl_streams.models import Span
 from agl_streams.otlp_wire import Received
 from agl_streams.server.answers import plain
 from agl_streams.server.asgi import JSON, Answer
@@ -66,41 +65,29 @@ def _media_type(call: Call) -> bytes | None:
 
 async def _parse(media_type: bytes | None, data: bytes, call: Call) -> Received:
     if media_type == PROTOBUF:
-        return await _read(otlp_wire.from_protobuf, data)
+        return await _read(otlp_wire.from_protobuf, data, call)
     if media_type == JSON:
         check_containers(data)
-        return await _read(otlp_wire.from_json, data)
+        return await _read(otlp_wire.from_json, data, call)
     given = call.request.text_header(b"content-type") or ""
     raise InvalidRequest(f"Unsupported Content-Type '{given}', expected 'application/x-protobuf'")
 
 
-async def _read(read: Callable[[bytes], Received], data: bytes) -> Received:
+async def _read(read: Callable[[bytes, int], Received], data: bytes, call: Call) -> Received:
     """Read a body; a large one beside the event loop, span by span: it may hold millions, and others are served too."""
-    return read(data) if len(data) <= SMALL_BYTES else await asyncio.to_thread(read, data)
+    limit = call.store.settings.max_span_bytes
+    return read(data, limit) if len(data) <= SMALL_BYTES else await asyncio.to_thread(read, data, limit)
 
 
 async def _store(store: StreamStore, received: Received) -> None:
     """Store attempt by attempt; what cannot be stored is rejected, unless the store itself is away."""
     # First those that have a number: they raise the counter from which the others are numbered.
-    for spans, assign in ((received.numbered, False), (received.unnumbered, True)):
-        groups: dict[tuple[str, str], list[Span]] = {}
-        for span in spans:
-            groups.setdefault((span.rollout_id, span.attempt_id), []).append(span)
-        for group in groups.values():
-            await _store_group(store, group, received, assign)
-
-
-async def _store_group(store: StreamStore, spans: list[Span], received: Received, assign: bool) -> None:
-    try:
-        await store.number_spans(spans, assign_sequence=assign)
-    except NotFound as error:
-        received.reject(str(error), len(spans))
-    except InvalidRequest as error:  # of one span among them; nothing was stored
-        if len(spans) == 1:
-            received.reject(str(error))
-            return
-        for span in spans:
-            await _store_group(store, [span], received, assign)
+    for groups in (received.numbered, received.unnumbered):
+        for (rollout_id, attempt_id), spans in groups.items():
+            try:
+                await store.append_encoded(rollout_id, attempt_id, spans)
+            except (NotFound, InvalidRequest) as error:  # of the ids; nothing was stored
+                received.reject(str(error), len(spans))
 
 
 def _success(received: Received, media_type: bytes | None) -> bytes:

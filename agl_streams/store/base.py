@@ -135,7 +135,7 @@ class StoreBase:
     async def settle(self) -> None:
         """Fold every shard up to its present end, so that sums include all that was written before this call."""
         for shard in range(self.shards):
-            while (await self.fold_once(shard)).events:
+            while (await self.fold_once(shard)).more:
                 pass
 
     async def _latest_resources_id(self) -> str | None:

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from agl_streams import bodies
 from agl_streams.appending import NewSpan
-from agl_streams.errors import InvalidRequest, TooLarge
+from agl_streams.encoding import encode_span
 from agl_streams.models import Span
 from agl_streams.store import requests
 from agl_streams.store.base import StoreBase
 from agl_streams.store.repeats import RequestKey
-from agl_streams.sums import sums_of
-from agl_streams.values import shown
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
-
-US_PER_S: Final = 1_000_000
-MAX_SEQUENCE: Final = 10**13  # Lua prints a number to 14 digits, so one below this keeps all of its own
-MAX_TIME_US: Final = 2**52  # a double, which Lua compares times with, is exact far beyond it
-MAX_SPAN_ID: Final = 256
 
 
 class SpansMixin(StoreBase):
@@ -44,7 +36,7 @@ class SpansMixin(StoreBase):
             InvalidRequest, TooLarge: the message names the field and the value.
         """
         rollout_id, attempt_id = _ids(span)
-        new = self._new_span(span, assign_sequence)
+        new = self._encoded(span, assign_sequence)
         token = request_key and RequestKey.of(request_key).token
         number = (await self.functions_of(rollout_id).append_spans(rollout_id, attempt_id, [new], token))[0]
         return _stored(span, number)
@@ -68,7 +60,7 @@ class SpansMixin(StoreBase):
         groups: dict[tuple[str, str], list[int]] = {}
         for at, span in enumerate(spans):
             groups.setdefault(_ids(span), []).append(at)
-        encoded = [self._new_span(span, assign_sequence) for span in spans]
+        encoded = [self._encoded(span, assign_sequence) for span in spans]
         token = request_key and RequestKey.of(request_key).token
         numbers: list[int | None] = [None] * len(spans)
         for (rollout_id, attempt_id), places in groups.items():
@@ -77,6 +69,18 @@ class SpansMixin(StoreBase):
             for at, number in zip(places, given, strict=True):
                 numbers[at] = number
         return numbers
+
+    async def append_encoded(
+        self, rollout_id: str, attempt_id: str, spans: Sequence[NewSpan], *, request_key: str | None = None
+    ) -> list[int | None]:
+        """Store spans of one attempt that are encoded already, by `encode_span`; what `number_spans` returns.
+
+        Raises:
+            NotFound: no such rollout or attempt.
+        """
+        functions = self.functions_of(requests.known_form(rollout_id))
+        token = request_key and RequestKey.of(request_key).token
+        return await functions.append_spans(rollout_id, requests.known_form(attempt_id), spans, token)
 
     async def add_otel_span(
         self, rollout_id: str, attempt_id: str, readable_span: ReadableSpan, sequence_id: int | None = None
@@ -122,27 +126,16 @@ class SpansMixin(StoreBase):
         functions = self.functions_of(requests.known_form(rollout_id))
         return await functions.admit(rollout_id, requests.known_form(attempt_id), check=True)
 
-    def _new_span(self, span: Span, assign_sequence: bool) -> NewSpan:
-        span_id = span.span_id
-        if not 0 < len(span_id) <= MAX_SPAN_ID or not span_id.isprintable():
-            raise InvalidRequest(f"span id must be 1 to {MAX_SPAN_ID} printable characters, got {shown(span_id)}")
-        if not assign_sequence and not 0 <= span.sequence_id <= MAX_SEQUENCE:
-            raise InvalidRequest(
-                f"sequence_id of span {span_id!r} must be between 0 and {MAX_SEQUENCE}, got {span.sequence_id}"
-            )
-        payload = span.to_json()
-        limit = self.settings.max_span_bytes
-        if len(payload) > limit:
-            raise TooLarge(
-                f"span {span_id!r} ({span.name!r}) has {len(payload):,} bytes as JSON, the limit is {limit:,}"
-            )
-        return NewSpan(
-            span_id=span_id,
-            sequence="" if assign_sequence else str(span.sequence_id),
-            first_us=_time(span.start_time),
-            last_us=_time(span.end_time),
-            sums=_sums(span),
-            payload=bodies.pack(payload),
+    def _encoded(self, span: Span, assign_sequence: bool) -> NewSpan:
+        return encode_span(
+            span.to_json(),
+            span_id=span.span_id,
+            name=span.name,
+            attributes=span.attributes,
+            start_time=span.start_time,
+            end_time=span.end_time,
+            sequence_id=None if assign_sequence else span.sequence_id,
+            max_bytes=self.settings.max_span_bytes,
         )
 
 
@@ -150,22 +143,6 @@ def _ids(span: Span) -> tuple[str, str]:
     """Rollout and attempt of what must be a span."""
     requests.of_kind(span, Span, "a span")
     return requests.known_form(span.rollout_id), requests.known_form(span.attempt_id)
-
-
-def _time(seconds: float | None) -> str:
-    # Times of spans come from the agents' clocks; what is no plain Unix time is kept in the span and left out of sums.
-    if seconds is None or not 0 <= seconds < MAX_TIME_US / US_PER_S:
-        return ""
-    return str(int(seconds * US_PER_S))
-
-
-def _sums(span: Span) -> str:
-    sums = sums_of(span)
-    if not sums.model_calls and not sums.rewards:
-        return ""
-    counts = (sums.model_calls, sums.prompt_tokens, sums.completion_tokens, sums.incomplete, sums.rewards)
-    text = ",".join(map(str, counts))
-    return text if sums.reward is None else f"{text},{sums.reward!r}"
 
 
 def _stored(span: Span, number: int | None) -> Span | None:

@@ -125,7 +125,7 @@ class World:
         """What was folded is what the spans of each rollout add up to."""
         for rollout in self.model.rollouts.values():
             sums = self.run(self.stores[0].rollout_sums(rollout.rollout_id))
-            shares = [sums_of(span) for attempt in rollout.attempts for span in attempt.spans.values()]
+            shares = [sums_of(span.attributes) for attempt in rollout.attempts for span in attempt.spans.values()]
             assert sums.spans == len(shares)
             assert sums.model_calls == sum(share.model_calls for share in shares)
             assert sums.completion_tokens == sum(share.completion_tokens for share in shares)

@@ -31,13 +31,13 @@ class Aggregator:
             Gap, Upgrade: the log cannot be folded. What came before the bad event has been.
             StoreUnavailable: the server is away. What was folded stays so.
         """
-        events, last_id = 0, None
+        events, last_id, more = 0, None, True
         for _ in range(BATCHES_PER_RUN):
             result = await self._store.fold_once(self._shard)
-            if not result.events:
+            events, last_id, more = events + result.events, result.last_id or last_id, result.more
+            if not more:
                 break
-            events, last_id = events + result.events, result.last_id
-        return FoldResult(events, last_id)
+        return FoldResult(events, last_id, more)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Fold whenever there is something to, until ``stop`` is set; then fold what is there and return.
@@ -67,5 +67,5 @@ class Aggregator:
             _log.warning("fold_left_to_others", shard=self._shard)
 
     async def _fold_to_the_end(self, stop: asyncio.Event) -> None:
-        while (await persist(self.run_once, "fold_delayed", stop=stop, shard=self._shard)).events:
+        while (await persist(self.run_once, "fold_delayed", stop=stop, shard=self._shard)).more:
             pass

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agl_streams.config import Settings
 from agl_streams.errors import InvalidRequest
 from agl_streams.models import LLM, EnqueueRolloutRequest, NamedResources, PromptTemplate
 from agl_streams.store import StreamStore
@@ -60,6 +61,15 @@ async def test_the_latest_is_the_one_updated_last(store: StreamStore) -> None:
     assert latest is not None
     assert (latest.resources_id, latest.version) == ("a", 2)
     assert [one.resources_id for one in await store.query_resources()] == ["b", "a"]
+
+
+async def test_the_latest_of_another_process_is_the_latest_here(store: StreamStore, settings: Settings) -> None:
+    """At once, for readers and for new rollouts: nothing is remembered of what was the latest before."""
+    async with await StreamStore.connect(settings=settings) as other:
+        for writer, reader in ((store, other), (other, store), (store, other)):
+            added = await writer.add_resources(bundle("x"))
+            assert await reader.get_latest_resources() == added
+            assert (await reader.enqueue_rollout("y")).resources_id == added.resources_id
 
 
 async def test_a_rollout_takes_the_latest_of_its_moment(store: StreamStore) -> None:

@@ -6,10 +6,13 @@ import asyncio
 import random
 from pathlib import Path
 
+import aiohttp
 import pytest
 
+from agl_streams.config import Settings
 from agl_streams.store import StreamStore
 from tests.chaos.agents import SPANS, has_begun
+from tests.server.conftest import serving
 from tests.support.chaos import events_later, feed, steady_load
 from tests.support.chaos_processes import Crew
 from tests.support.invariants import check_invariants, wait_until_done
@@ -94,3 +97,12 @@ async def test_everything_flushed_while_an_agent_runs(
     await wait_until_done(store, [new])
     assert await store.get_rollout_by_id(vanished) is None
     await check_invariants(store, [new])
+
+
+async def test_readiness_runs_a_function(settings: Settings, server: Server) -> None:
+    """A server that lost its functions is found by the probe, which has them loaded again before any client comes."""
+    async with serving(settings) as url, aiohttp.ClientSession(url) as session:
+        await asyncio.to_thread(server.execute, "FUNCTION", "FLUSH")
+        async with session.get("/ready") as answer:
+            assert answer.status == 200
+        assert await asyncio.to_thread(server.execute, "FUNCTION", "LIST") != []

@@ -24,6 +24,7 @@ from uuid import uuid4
 import aiohttp
 
 from agl_streams import clock
+from agl_streams.bench.processes import cpu_s, family
 from agl_streams.bench.report import Row, paired, seconds_of, show
 from agl_streams.bench.work import cycle, spread
 from agl_streams.config import Settings, load_settings
@@ -155,25 +156,6 @@ async def direct(load: Load, settings: Settings, engine_pid: int, pairs: int) ->
         what = f"cycles in process, {tasks} at once, spans {how}, our store over its memory store (1 at once)"
         rows.append(Row("P3" if target else "-", what, ratio, target, detail=detail))
     return rows
-
-
-def cpu_s(pids: Sequence[int]) -> float:
-    """Processor time that processes have taken so far, in seconds; 0 where the system does not tell (Linux does)."""
-    ticks = 0
-    for pid in pids:
-        with contextlib.suppress(FileNotFoundError):
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def family(pid: int) -> list[int]:
-    """A process and those that it has started."""
-    found = [pid]
-    with contextlib.suppress(FileNotFoundError):
-        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-            found += family(int(child))
-    return found
 
 
 @contextlib.asynccontextmanager

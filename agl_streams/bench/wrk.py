@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import re
+import resource
 import shutil
 import tempfile
 from collections.abc import Generator
@@ -19,7 +20,9 @@ from agl_streams.bench.served import HEALTH, Served, Spent, serving
 from agl_streams.bench.work import opened
 from agl_streams.store import StreamStore
 
-CONNECTIONS: Final = 32
+FEW: Final = 32
+MANY: Final = 128
+"""Connections. With few of them each process finds less to do at a time, and a request costs it and the engine more."""
 SECONDS: Final = 2  # wrk takes whole ones
 TARGET: Final = 1.25
 _RATE: Final = re.compile(r"Requests/sec:\s+([\d.]+)")
@@ -27,11 +30,21 @@ _COUNT: Final = re.compile(r"(\d+) requests in ")
 _REFUSED: Final = re.compile(r"Non-2xx or 3xx responses: \d+|Socket errors: .*")
 
 
+class Kind(NamedTuple):
+    """What wrk sends, and over how many connections."""
+
+    what: str
+    request: Request
+    connections: int
+    target: float | None
+
+
 class Run(NamedTuple):
-    """One run of wrk: requests per second, and the processor time that one of them took."""
+    """One run of wrk: requests per second, and the processor time that one of them took of the server and of wrk."""
 
     rate: float
     spent: Spent
+    wrk_s: float
 
 
 async def two_over_one(store: StreamStore, *, pairs: int, seconds: int = SECONDS) -> list[Row]:
@@ -39,23 +52,22 @@ async def two_over_one(store: StreamStore, *, pairs: int, seconds: int = SECONDS
     if shutil.which("wrk") is None:
         return [Row("P9", "two server processes over one: wrk is not installed: apt-get install wrk", None, TARGET)]
     rollout_id = (await opened(store)).rollout_id
+    health, get = Request("GET", HEALTH), Request("GET", f"{AGL}/rollouts/{rollout_id}")
     async with serving(store, 1) as one, serving(store, 2) as two:
         return [
-            await _compared(one, two, "health", Request("GET", HEALTH), pairs, seconds, None),
-            await _compared(
-                one, two, "get rollout", Request("GET", f"{AGL}/rollouts/{rollout_id}"), pairs, seconds, TARGET
-            ),
-            await _compared(one, two, "enqueue", enqueue(), pairs, seconds, TARGET),
+            await _compared(one, two, Kind("health", health, MANY, None), pairs, seconds),
+            await _compared(one, two, Kind("get rollout", get, FEW, None), pairs, seconds),
+            await _compared(one, two, Kind("get rollout", get, MANY, TARGET), pairs, seconds),
+            await _compared(one, two, Kind("enqueue", enqueue(), FEW, None), pairs, seconds),
+            await _compared(one, two, Kind("enqueue", enqueue(), MANY, TARGET), pairs, seconds),
         ]
 
 
-async def _compared(
-    one: Served, two: Served, what: str, request: Request, pairs: int, seconds: int, target: float | None
-) -> Row:
+async def _compared(one: Served, two: Served, kind: Kind, pairs: int, seconds: int) -> Row:
     runs: dict[str, list[Run]] = {one.url: [], two.url: []}
 
     async def seconds_each(served: Served) -> float:
-        run = await _run(served, request, seconds)
+        run = await _run(served, kind, seconds)
         runs[served.url].append(run)
         return 1 / run.rate
 
@@ -64,20 +76,22 @@ async def _compared(
         runs[served.url].clear()
     ratio, *_ = await paired(pairs, partial(seconds_each, one), partial(seconds_each, two))
     told = " against ".join(_told(runs[served.url]) for served in (two, one))
-    name = f"{what} by wrk, {CONNECTIONS} connections, two server processes over one"
-    return Row("P9" if target else "-", name, ratio, target, detail=told)
+    name = f"{kind.what} by wrk, {kind.connections} connections, two server processes over one"
+    return Row("P9" if kind.target else "-", name, ratio, kind.target, detail=told)
 
 
 def _told(runs: list[Run]) -> str:
     run = sorted(runs)[len(runs) // 2]
     servers = " + ".join(f"{spent * US_PER_S:,.0f}" for spent in run.spent.servers)
-    return f"{run.rate:,.0f}/s (µs each: server {servers}, engine {run.spent.engine * US_PER_S:,.0f})"
+    engine, wrk = run.spent.engine * US_PER_S, run.wrk_s * US_PER_S
+    return f"{run.rate:,.0f}/s (µs each: server {servers}, engine {engine:,.0f}, wrk {wrk:,.0f})"
 
 
-async def _run(served: Served, request: Request, seconds: int) -> Run:
-    before = await served.spent()
-    with _script(request) as script:
-        arguments = ("-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "-s", str(script), served.url + request.path)
+async def _run(served: Served, kind: Kind, seconds: int) -> Run:
+    before, wrk_before = await served.spent(), _ended_children_s()
+    with _script(kind.request) as script:
+        url = served.url + kind.request.path
+        arguments = ("-t1", f"-c{kind.connections}", f"-d{seconds}s", "-s", str(script), url)
         process = await asyncio.create_subprocess_exec(
             "wrk", *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
         )
@@ -85,9 +99,15 @@ async def _run(served: Served, request: Request, seconds: int) -> Run:
     spent = (await served.spent()).since(before)
     rate, count = _RATE.search(printed), _COUNT.search(printed)
     if rate is None or count is None or _REFUSED.search(printed):
-        raise RuntimeError(f"wrk was not served with {request.method} {request.path}: {printed}")
+        raise RuntimeError(f"wrk was not served with {kind.request.path}: {printed}")
     each = Spent([taken / int(count[1]) for taken in spent.servers], spent.engine / int(count[1]))
-    return Run(float(rate[1]), each)
+    return Run(float(rate[1]), each, (_ended_children_s() - wrk_before) / int(count[1]))
+
+
+def _ended_children_s() -> float:
+    """Processor time of children that have ended: here each run of wrk is one, and nothing else ends meanwhile."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 @contextlib.contextmanager

@@ -6,19 +6,21 @@
 -- result: ok, attempts ended, entries put back, time of the next deadline in microseconds ('' = none), '1' when there may be more
 -- events: attempt_lost, redelivered, rollout_dead, grace
 
+-- What the watchdog left behind for its next run; read in one piece, because most runs find nothing to do.
+C.WATCH = { 'ran', 'grace', 'repair:queuing', 'repair:requeuing' }
+
 -- If nobody looked for more than a third of the lease, the server, its host or the watchdog was away: then silence proves
--- nothing until one full lease from now.
-function C.grace(ctx, lease_us)
-  local watch = ctx.prefix .. 'live:watch'
-  local ran = tonumber(redis.call('HGET', watch, 'ran') or '')
-  local overdue = not ran or ctx.now - ran > lease_us / 3
+-- nothing until one full lease from now. Returns the end of grace.
+function C.grace(ctx, watch, lease_us)
+  local set, grace = { 'ran', U.int(ctx.now) }, watch.grace
+  local overdue = not watch.ran or ctx.now - tonumber(watch.ran) > lease_us / 3
   if overdue and redis.call('EXISTS', ctx.prefix .. 'live:deadlines') == 1 then
-    local grace = U.int(ctx.now + lease_us)
+    grace = U.int(ctx.now + lease_us)
     U.emit(ctx, 'grace', { 'until', grace })
-    redis.call('HSET', watch, 'grace', grace)
+    U.put(set, 'grace', grace)
   end
-  redis.call('HSET', watch, 'ran', U.int(ctx.now))
-  return L.grace(ctx)
+  redis.call('HSET', ctx.prefix .. 'live:watch', unpack(set))
+  return tonumber(grace or '0')
 end
 
 C.LOST = {
@@ -58,15 +60,18 @@ function C.expire(keys, args)
     return { refusal }
   end
   local limit, max_deliveries = tonumber(args[2]), tonumber(args[5])
-  local deadlines = ctx.prefix .. 'live:deadlines'
-  local grace, ended = C.grace(ctx, tonumber(args[3])), 0
-  local due = redis.call('ZRANGEBYSCORE', deadlines, '-inf', '(' .. U.int(ctx.now), 'LIMIT', 0, limit)
-  for _, member in ipairs(due) do
-    ended = ended + (C.expire_attempt(ctx, member, grace, args[3], max_deliveries) and 1 or 0)
+  local watch, deadlines = U.read(ctx.prefix .. 'live:watch', C.WATCH), ctx.prefix .. 'live:deadlines'
+  local grace, due, ended = C.grace(ctx, watch, tonumber(args[3])), {}, 0
+  local nearest = redis.call('ZRANGE', deadlines, 0, 0, 'WITHSCORES')
+  if nearest[2] and tonumber(nearest[2]) < ctx.now then
+    due = redis.call('ZRANGEBYSCORE', deadlines, '-inf', '(' .. U.int(ctx.now), 'LIMIT', 0, limit)
+    for _, member in ipairs(due) do
+      ended = ended + (C.expire_attempt(ctx, member, grace, args[3], max_deliveries) and 1 or 0)
+    end
+    nearest = redis.call('ZRANGE', deadlines, 0, 0, 'WITHSCORES')
   end
   local returned, seen = C.redeliver(ctx, args[4], limit, max_deliveries)
-  local nearest = redis.call('ZRANGE', deadlines, 0, 0, 'WITHSCORES')
-  local repaired, unfinished = C.repair(ctx)
+  local repaired, unfinished = C.repair(ctx, watch)
   local more = (#due == limit or seen == limit or unfinished) and '1' or ''
   return { 'ok', ended, returned + repaired, nearest[2] and U.int(tonumber(nearest[2])) or '', more }
 end

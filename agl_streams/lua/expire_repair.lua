@@ -64,18 +64,19 @@ function C.repair_missing(ctx, tasks)
 end
 
 -- Returns how many rollouts were put back, and whether there may be more. Where nothing is wrong this is a few commands
--- that each take the same time whatever the length of the queue.
-function C.repair(ctx)
-  local tasks, waiting = ctx.prefix .. 'tasks', 0
-  local count = C.repair_forgotten(ctx, tasks)
+-- that each take the same time whatever the length of the queue. `watch` has the places where an earlier look left off.
+function C.repair(ctx, watch)
+  local tasks, waiting, looking = ctx.prefix .. 'tasks', 0, watch['repair:queuing'] or watch['repair:requeuing']
+  local count = redis.call('XLEN', tasks) > 0 and C.repair_forgotten(ctx, tasks) or 0
   for status in pairs(S.queued) do
     waiting = waiting + redis.call('ZCARD', ctx.prefix .. 'index:status:' .. status)
   end
   local missing, unfinished = 0, false
-  if redis.call('XLEN', tasks) < waiting then
+  if waiting > 0 and redis.call('XLEN', tasks) < waiting then
     missing, unfinished = C.repair_missing(ctx, tasks)
+    looking = true
   end
-  if not unfinished then
+  if looking and not unfinished then
     redis.call('HDEL', ctx.prefix .. 'live:watch', 'repair:queuing', 'repair:requeuing') -- the next look begins anew
   end
   return count + missing, unfinished

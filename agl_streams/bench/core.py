@@ -46,34 +46,51 @@ async def measure(settings: Settings, pairs: int) -> list[Row]:
 
 
 async def single(store: StreamStore, pairs: int) -> list[Row]:
-    """P1, and the same without concurrency and with the model's validation and encoding, for information."""
+    """P1 in the terms it was set in, both sides through redis-py; and our own client, which is leaner, for information.
+
+    Also without concurrency, and with the model's validation and encoding.
+    """
     attempted = await opened(store)
     rollout_id, attempt_id = attempted.rollout_id, attempted.attempt.attempt_id
     functions = store.functions_of(rollout_id)
     payload = bodies.pack(span_of(attempted).to_json())
     ids = (f"{number:016x}" for number in itertools.count())
 
+    command = ("XADD", _raw_stream(store), "*", "span", payload)
+
+    def span() -> list[NewSpan]:
+        return [NewSpan(next(ids), "", "1000000", "2000000", "", payload)]
+
     async def bare(_: int) -> None:
-        await store.connection.execute("XADD", _raw_stream(store), "*", "span", payload)
+        await store.connection.execute(*command)
 
     async def append(_: int) -> None:
-        await functions.append_spans(
-            rollout_id, attempt_id, [NewSpan(next(ids), "", "1000000", "2000000", "", payload)]
-        )
+        await functions.append_spans(rollout_id, attempt_id, span())
 
     async def add(_: int) -> None:
         await store.add_span(span_of(attempted), assign_sequence=True)
 
     rows: list[Row] = []
-    for name, what, step, tasks, target in (
-        ("P1", f"append_spans, one 1 KB span per call, {TASKS} at once, over bare XADD", append, TASKS, 0.7),
-        ("-", "the same, one at a time", append, 1, None),
-        ("-", f"add_span (validated, encoded), {TASKS} at once, over bare XADD", add, TASKS, None),
-    ):
-        ratio, base, ours = await interleaved(pairs, spreading(bare, tasks), spreading(step, tasks))
-        detail = f"{CALLS / ours:,.0f}/s against {CALLS / base:,.0f}/s"
-        rows.append(Row(name, what, ratio, target, detail=detail))
-        await store.connection.execute("DEL", _raw_stream(store))
+    async with RedisPy(store.url) as client:
+
+        async def bare_by_redis_py(_: int) -> None:
+            await client.execute(command)
+
+        async def append_by_redis_py(_: int) -> None:
+            await client.execute(functions.append_call(rollout_id, attempt_id, span()))
+
+        what = "append_spans, one 1 KB span per call, {} at once, over bare XADD, both by {}"
+        for name, told, base, step, tasks, target in (
+            ("P1", what.format(TASKS, "redis-py"), bare_by_redis_py, append_by_redis_py, TASKS, 0.7),
+            ("-", what.format(1, "redis-py"), bare_by_redis_py, append_by_redis_py, 1, None),
+            ("-", what.format(TASKS, "our client"), bare, append, TASKS, None),
+            ("-", what.format(1, "our client"), bare, append, 1, None),
+            ("-", f"add_span (validated, encoded), {TASKS} at once, over bare XADD", bare, add, TASKS, None),
+        ):
+            ratio, theirs, ours = await interleaved(pairs, spreading(base, tasks), spreading(step, tasks))
+            detail = f"{CALLS / ours:,.0f}/s against {CALLS / theirs:,.0f}/s"
+            rows.append(Row(name, told, ratio, target, detail=detail))
+            await store.connection.execute("DEL", _raw_stream(store))
     return rows
 
 

@@ -18,7 +18,7 @@ help:
 	@echo "make unit    the tests alone"
 	@echo "make lint    ruff and pyright"
 	@echo "make format  let ruff rewrite the layout"
-	@echo "make bench   the core benchmarks, as ratios against the raw engine"
+	@echo "make bench   the core benchmarks, as ratios against the raw engine; ARGS=store and ARGS=server for the others"
 	@echo "make soak    the long repetitions"
 	@echo "make conformance  agentlightning 0.3.0, its real client, runner and trainer, on our server"
 	@echo "make bench-peers  our server and store beside agentlightning's own, as ratios"
@@ -28,7 +28,7 @@ demo: $(VENV)/.ready-demo
 	$(BIN)/agl-streams demo $(ARGS)
 
 bench: $(VENV)/.ready-demo
-	$(BIN)/agl-streams bench core $(ARGS)
+	$(BIN)/agl-streams bench $(if $(filter core store server,$(firstword $(ARGS))),,core) $(ARGS)
 
 lint: $(VENV)/.ready-dev
 	$(BIN)/ruff check .

@@ -47,20 +47,28 @@ class Run(NamedTuple):
     wrk_s: float
 
 
-async def two_over_one(store: StreamStore, *, pairs: int, seconds: int = SECONDS) -> list[Row]:
-    """A row for each kind of request. One that says so where wrk is not installed."""
+async def two_over_one(store: StreamStore, *, pairs: int, seconds: int = SECONDS, most: int | None = None) -> list[Row]:
+    """A row for each kind of request, or one that says that wrk is not installed.
+
+    Args:
+        most: kinds to measure; None: all.
+    """
     if shutil.which("wrk") is None:
         return [Row("P9", "two server processes over one: wrk is not installed: apt-get install wrk", None, TARGET)]
-    rollout_id = (await opened(store)).rollout_id
-    health, get = Request("GET", HEALTH), Request("GET", f"{AGL}/rollouts/{rollout_id}")
+    kinds = _kinds((await opened(store)).rollout_id)[:most]
     async with serving(store, 1) as one, serving(store, 2) as two:
-        return [
-            await _compared(one, two, Kind("health", health, MANY, None), pairs, seconds),
-            await _compared(one, two, Kind("get rollout", get, FEW, None), pairs, seconds),
-            await _compared(one, two, Kind("get rollout", get, MANY, TARGET), pairs, seconds),
-            await _compared(one, two, Kind("enqueue", enqueue(), FEW, None), pairs, seconds),
-            await _compared(one, two, Kind("enqueue", enqueue(), MANY, TARGET), pairs, seconds),
-        ]
+        return [await _compared(one, two, kind, pairs, seconds) for kind in kinds]
+
+
+def _kinds(rollout_id: str) -> list[Kind]:
+    get, put, health = Request("GET", f"{AGL}/rollouts/{rollout_id}"), enqueue(), Request("GET", HEALTH)
+    return [
+        Kind("enqueue", put, MANY, TARGET),
+        Kind("enqueue", put, FEW, None),
+        Kind("get rollout", get, MANY, TARGET),
+        Kind("get rollout", get, FEW, None),
+        Kind("health", health, MANY, None),
+    ]
 
 
 async def _compared(one: Served, two: Served, kind: Kind, pairs: int, seconds: int) -> Row:

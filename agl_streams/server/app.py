@@ -19,10 +19,11 @@ from agl_streams.server import (
     routes_spans,
 )
 from agl_streams.server.asgi import Answer, ClientGone, Receive, Request, Scope, Send, Stream
-from agl_streams.server.bodies import BodyBudget, BodyReader, check_containers, collected_later
+from agl_streams.server.bodies import SMALL_BYTES, BodyBudget, BodyReader, check_containers, collected_later
 from agl_streams.server.call import Call, Services
 from agl_streams.server.events import EventHub
 from agl_streams.server.faults import Fault, fault_of
+from agl_streams.server.pruning import FEW_BYTES
 from agl_streams.server.queue_tail import QueueTail
 from agl_streams.server.table import Route, Table
 from agl_streams.server.validation import read_body, validated, validated_query, without_nan
@@ -102,7 +103,7 @@ class ServerApp:
             reader.close()
 
     async def _answer(self, request: Request, reader: BodyReader) -> Answer | Stream:
-        found = self._table.find(request.method, request.segments)
+        found = self._table.find(request.method, request.raw_path, request.segments)
         if found is None:
             return self._no_route(request)
         route, ids = found
@@ -132,11 +133,11 @@ async def _handled(route: Route, call: Call) -> Answer | Stream:
     if route.adapter is not None:
         data = await call.reader.read(call.request)
         check_containers(data)
-        with collected_later(len(data)):
-            value = read_body(data, call.request.text_header(b"content-type"))
-            if route.prune is not None:
-                route.prune(value)
-            call.body = validated(route.adapter, value, required=route.body_required)
+        if len(data) <= SMALL_BYTES:
+            value = _read(route, call, data)
+        else:
+            with collected_later():
+                value = _read(route, call, data)
     try:
         result = await route.handler(call)
     except TooLarge:
@@ -149,6 +150,16 @@ async def _handled(route: Route, call: Call) -> Answer | Stream:
         call.body = validated(route.adapter, finite, required=route.body_required)
         result = await route.handler(call)
     return Answer(result, route.status) if isinstance(result, bytes) else result
+
+
+def _read(route: Route, call: Call, data: bytes) -> Any:
+    """The value of a body, which is now validated as the call's."""
+    value = read_body(data, call.request.text_header(b"content-type"))
+    if route.prune is not None and len(data) > FEW_BYTES:
+        route.prune(value)
+    assert route.adapter
+    call.body = validated(route.adapter, value, required=route.body_required)
+    return value
 
 
 async def _stream(answer: Stream, request: Request, send: Send) -> None:

@@ -82,17 +82,18 @@ class Request:
     Attributes:
         method: upper case.
         path: percent-decoded.
+        raw_path: as it came.
         segments: the parts of the path between its slashes, each percent-decoded by itself: an id may hold a slash.
     """
 
-    __slots__ = ("method", "path", "receive", "scope", "segments")
+    __slots__ = ("method", "path", "raw_path", "receive", "scope", "segments")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope = scope
         self.receive = receive
         self.method: str = scope["method"]
         self.path: str = scope["path"]
-        raw: str = scope["raw_path"].decode("latin-1")
+        self.raw_path = raw = str(scope["raw_path"], "latin-1")
         self.segments = raw.split("/") if "%" not in raw else [unquote(part) for part in raw.split("/")]
 
     def header(self, name: bytes) -> bytes | None:

@@ -113,15 +113,12 @@ def check_containers(data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def collected_later(size: int) -> Generator[None]:
-    """Make many objects of a body of this size without looking for cycles among them: there are none.
+def collected_later() -> Generator[None]:
+    """Make many objects of a large body without looking for cycles among them: there are none.
 
     The collector would look at all of them again and again while they become more, which takes several times as long as
     making them.
     """
-    if size <= SMALL_BYTES:
-        yield
-        return
     gc.disable()
     try:
         yield

@@ -12,6 +12,8 @@ from typing import Any, Final, cast
 
 from agl_streams.errors import InvalidRequest
 
+FEW_BYTES: Final = 8 * 1024
+"""A body up to this size is left alone: what can be said of it has bounds enough."""
 FEW: Final = 200
 """Maps up to this size are left alone, whatever is in them."""
 KEPT: Final = 10

@@ -69,6 +69,7 @@ class Table:
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self.routes = tuple(routes)
+        self._fixed = {(route.method, route.path): route for route in routes if "{" not in route.path}
         self._root = _Node()
         for route in routes:
             node = self._root
@@ -76,8 +77,16 @@ class Table:
                 node = _descend(node, segment)
             node.routes[route.method] = route
 
-    def find(self, method: str, segments: list[str]) -> tuple[Route, list[str]] | None:
-        """The route of a request and its path parameters, or None."""
+    def find(self, method: str, raw_path: str, segments: list[str]) -> tuple[Route, list[str]] | None:
+        """The route of a request and its path parameters, or None.
+
+        Args:
+            raw_path: as it came.
+            segments: its parts, percent-decoded.
+        """
+        fixed = self._fixed.get((method, raw_path))  # most calls have no parameter in their path
+        if fixed is not None:
+            return fixed, []
         return _find(self._root, segments, 0, method, [])
 
     def allowed(self, segments: list[str]) -> str | None:

@@ -89,7 +89,7 @@ def validated_query(model: type[BaseModel], query: bytes) -> Any:
     given: dict[str, Any] = {}
     lists = _list_fields(model)
     try:
-        pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True)
+        pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True) if query else []
     except ValueError as error:
         raise InvalidRequest(f"the query {shown(query)} cannot be read: {error}") from error
     for name, text in pairs:
@@ -98,7 +98,7 @@ def validated_query(model: type[BaseModel], query: bytes) -> Any:
         else:
             given[name] = text
     try:
-        return model.model_validate(given)
+        return model.model_validate(given) if given else _of_nothing(model)
     except ValidationError as error:
         raise Unprocessable(_findings(error, "query")) from error
 
@@ -144,6 +144,12 @@ def _finding(details: ErrorDetails, where: str) -> dict[str, Any]:
     if "ctx" in finding and "error" in finding["ctx"]:
         finding["ctx"] = {**finding["ctx"], "error": {}}  # an exception object: FastAPI writes it so
     return finding
+
+
+@cache
+def _of_nothing(model: type[BaseModel]) -> BaseModel:
+    """The model of a request without parameters, which nobody changes. Raises as the model does."""
+    return model.model_validate({})
 
 
 @cache

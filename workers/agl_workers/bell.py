@@ -14,8 +14,8 @@ from agl_workers.loops import persist, set_within
 
 BLOCK_MS: Final = 10_000  # only bounds how long a dead connection goes unnoticed; an event ends the block at once
 BURST_S: Final = 0.02
-"""How long the events of a burst are let come before the bell rings once for all of them. Nothing but sums and deadlines
-waits for it, and with 5 ms the bell and its listeners took a tenth of the processor time of a busy machine."""
+"""How long the events of a burst are let come before the bell rings once for all of them. Nothing but sums and
+deadlines waits for it, and with 5 ms the bell and its listeners took a tenth of the time of a busy processor."""
 
 _log = get_logger()
 

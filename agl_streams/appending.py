@@ -1,9 +1,9 @@
 """Group commit: spans that arrive while a call is on its way leave together in the next one.
 
 A span that finds the way free goes at once and alone, so nobody waits for company. Under load, as in a proxy, one call
-of the function carries the spans of many callers: the fixed costs of a call (system calls, the function's opening, the
-append-only file) are shared. A call that is repeated after a lost reply repeats all of them, and each span finds the
-token of its own request.
+of the function after the other carries the spans of many callers: the fixed costs of a call (system calls, the
+function's opening, the append-only file) are shared. A call that is repeated after a lost reply repeats all of them,
+and each span finds the token of its own request.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any, Final, NamedTuple, Self
 from agl_streams.errors import outcome_error
 from agl_streams.wire import Arg
 
-CALLS_AT_ONCE: Final = 2  # while the server works on one, the next is packed and the one before unpacked
 GROUPS_LIMIT: Final = 64  # attempts in one call: each costs some 25 µs, and a call shall take no longer than 2 ms
 
 
@@ -93,17 +92,17 @@ class SpanAppender:
         self._send = send
         self._spans_limit = spans_limit
         self._bytes_limit = bytes_limit
-        self._under_way = 0
+        self._under_way = False
         self._waiting: deque[Waiting] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def append(self, group: Group) -> list[int | None]:
         """Store a group; per span its sequence number, or None for one that was there before. Errors of ``send``."""
-        if self._under_way >= CALLS_AT_ONCE:
+        if self._under_way:
             answered: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
             self._waiting.append((group, answered))
             return group.numbers(await answered)
-        self._under_way += 1
+        self._under_way = True
         try:
             (reply,) = await self._send(_args([group]))
         finally:
@@ -112,10 +111,10 @@ class SpanAppender:
 
     def _done(self) -> None:
         """A call has ended: those who wait go next."""
-        self._under_way -= 1
+        self._under_way = False
         batch = self._take()
         if batch:
-            self._under_way += 1
+            self._under_way = True
             task = asyncio.get_running_loop().create_task(self._send_together(batch))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)

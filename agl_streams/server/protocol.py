@@ -22,6 +22,7 @@ class PatientProtocol(HttpToolsProtocol):
     """One connection. Between requests uvicorn's keep-alive time-out holds; within one, this."""
 
     _timer: asyncio.TimerHandle | None = None
+    _in_request = True  # the first is waited for no longer than any other goes on
     _in_head = True
     _received = 0
 
@@ -34,15 +35,20 @@ class PatientProtocol(HttpToolsProtocol):
         """Count, and parse."""
         self._received += len(data)
         super().data_received(data)
-        if self._in_head and self._received > HEAD_BYTES and not self.transport.is_closing():
+        # Most requests are whole when they come, and need no timer.
+        if not self._in_request:
+            self._disarm()
+        elif self._timer is None:
+            self._arm()
+        if self._in_request and self._in_head and self._received > HEAD_BYTES and not self.transport.is_closing():
             self.send_400_response("The head of the request is too large.")
 
     def on_message_begin(self) -> None:
         """A request begins."""
         super().on_message_begin()
         self.scope["state"][ABORT] = self.transport.abort  # pyright: ignore[reportTypedDictNotRequiredAccess] — uvicorn always sets it
-        self._in_head = True
-        self._arm()
+        self._in_request = self._in_head = True
+        self._received = 0
 
     def on_headers_complete(self) -> None:
         """Its head is here."""
@@ -51,7 +57,7 @@ class PatientProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """All of it is here."""
-        self._disarm()
+        self._in_request = False
         super().on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -60,8 +66,6 @@ class PatientProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def _arm(self) -> None:
-        self._disarm()
-        self._received = 0
         self._timer = self.loop.call_later(PATIENCE_S, self._look)
 
     def _disarm(self) -> None:
@@ -70,7 +74,9 @@ class PatientProtocol(HttpToolsProtocol):
             self._timer = None
 
     def _look(self) -> None:
+        self._timer = None
         if self._in_head or self._received < STRETCH_BYTES:
             self.transport.abort()
         else:
+            self._received = 0
             self._arm()

@@ -24,8 +24,15 @@ Page = PaginatedResult[Span]
 async def add_span(call: Call) -> bytes:
     """Store a span."""
     options: SpanOptions = call.query
-    stored = await call.store.add_span(call.body, assign_sequence=options.assign_sequence, request_key=call.request_key)
-    return answers.spans(answers.one(stored), call)
+    span: Span = call.body
+    data = span.to_json()  # what is stored is what is answered, unless the store gives the number
+    new = call.store.encoded(span, data, assign_sequence=options.assign_sequence)
+    (number,) = await call.store.append_encoded(span.rollout_id, span.attempt_id, [new], request_key=call.request_key)
+    if number is None:
+        return answers.NULL
+    if number != span.sequence_id:
+        data = span.model_copy(update={"sequence_id": number}).to_json()
+    return answers.spans(data, call)
 
 
 async def add_spans(call: Call) -> bytes:

@@ -36,7 +36,7 @@ class SpansMixin(StoreBase):
             InvalidRequest, TooLarge: the message names the field and the value.
         """
         rollout_id, attempt_id = _ids(span)
-        new = self._encoded(span, assign_sequence)
+        new = self.encoded(span, span.to_json(), assign_sequence=assign_sequence)
         token = request_key and RequestKey.of(request_key).token
         number = (await self.functions_of(rollout_id).append_spans(rollout_id, attempt_id, [new], token))[0]
         return _stored(span, number)
@@ -60,7 +60,7 @@ class SpansMixin(StoreBase):
         groups: dict[tuple[str, str], list[int]] = {}
         for at, span in enumerate(spans):
             groups.setdefault(_ids(span), []).append(at)
-        encoded = [self._encoded(span, assign_sequence) for span in spans]
+        encoded = [self.encoded(span, span.to_json(), assign_sequence=assign_sequence) for span in spans]
         token = request_key and RequestKey.of(request_key).token
         numbers: list[int | None] = [None] * len(spans)
         for (rollout_id, attempt_id), places in groups.items():
@@ -126,9 +126,17 @@ class SpansMixin(StoreBase):
         functions = self.functions_of(requests.known_form(rollout_id))
         return await functions.admit(rollout_id, requests.known_form(attempt_id), check=True)
 
-    def _encoded(self, span: Span, assign_sequence: bool) -> NewSpan:
+    def encoded(self, span: Span, payload: bytes, *, assign_sequence: bool) -> NewSpan:
+        """A span as `append_encoded` takes it.
+
+        Args:
+            payload: its ``to_json()``.
+
+        Raises:
+            InvalidRequest, TooLarge: the message names the field and the value.
+        """
         return encode_span(
-            span.to_json(),
+            payload,
             span_id=span.span_id,
             name=span.name,
             attributes=span.attributes,

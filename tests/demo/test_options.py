@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agl_streams.cli import demo
+from agl_streams.cli.demo import demo
 from agl_streams.config import load_settings
 from agl_streams.demo.display import check_picture
 from agl_streams.demo.options import DemoOptions

@@ -34,7 +34,7 @@ from tests.support.waiting import until
 
 BESIDE_THE_STORE = {
     "connect", "close", "functions", "functions_of", "fold_once", "expire_once", "retire_workers_once",
-    "finished_counts", "append_encoded",
+    "finished_counts", "encoded", "append_encoded",
 }  # fmt: skip
 """What only a process beside the engine can do or needs."""
 

@@ -18,10 +18,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from agl_streams import otlp_wire
 from agl_streams.errors import AglError, InvalidRequest, NotFound
 from agl_streams.logger import get_logger
+from agl_streams.otlp_size import check_messages
 from agl_streams.otlp_wire import Received
 from agl_streams.server.answers import plain
 from agl_streams.server.asgi import JSON, Answer
-from agl_streams.server.bodies import SMALL_BYTES, Crowded, TooLong, check_containers
+from agl_streams.server.bodies import MAX_CONTAINERS, SMALL_BYTES, Crowded, TooLong, check_containers
 from agl_streams.server.call import Call
 from agl_streams.server.compression import decompressed, gzipped
 from agl_streams.server.faults import fault_of
@@ -65,12 +66,17 @@ def _media_type(call: Call) -> bytes | None:
 
 async def _parse(media_type: bytes | None, data: bytes, call: Call) -> Received:
     if media_type == PROTOBUF:
-        return await _read(otlp_wire.from_protobuf, data, call)
+        return await _read(_from_protobuf, data, call)
     if media_type == JSON:
         check_containers(data)
         return await _read(otlp_wire.from_json, data, call)
     given = call.request.text_header(b"content-type") or ""
     raise InvalidRequest(f"Unsupported Content-Type '{given}', expected 'application/x-protobuf'")
+
+
+def _from_protobuf(data: bytes, max_span_bytes: int) -> Received:
+    check_messages(data, MAX_CONTAINERS)
+    return otlp_wire.from_protobuf(data, max_span_bytes)
 
 
 async def _read(read: Callable[[bytes, int], Received], data: bytes, call: Call) -> Received:

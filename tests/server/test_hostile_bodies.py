@@ -8,8 +8,11 @@ import io
 
 import aiohttp
 import pytest
+from google.protobuf.message import Message
 
 from agl_streams.config import Settings
+from agl_streams.errors import InvalidRequest
+from agl_streams.otlp_size import check_messages
 from agl_streams.server.bodies import MAX_CONTAINERS
 from agl_streams.store import StreamStore
 from tests.server.conftest import serving
@@ -40,11 +43,57 @@ async def test_millions_of_containers_are_refused_unread(api: Api, path: str, bo
     assert "at most 2,000,000 lists and objects" in reply.body.decode()
 
 
+async def test_millions_of_messages_are_refused_unread(api: Api) -> None:
+    """As protobuf they are small, two bytes each, and read they would take two gigabytes."""
+    reply = await send_traces(api, spans_of(b"\x12\x00" * MANY))
+    assert reply.status == 400
+    assert b"at most 2,000,000 messages" in reply.body
+
+
+async def test_a_value_within_values_without_end_is_refused(api: Api) -> None:
+    """Lists in lists, deeper than the reader goes: the request is one that cannot be parsed."""
+    value = b""
+    for _ in range(2_000):
+        value = b"\x0a" + varint(len(value)) + value  # the element of a list
+        value = b"\x2a" + varint(len(value)) + value  # a value that is a list
+    pair = b"\x12" + varint(len(value)) + value
+    span = b"\x4a" + varint(len(pair)) + pair
+    reply = await send_traces(api, spans_of(b"\x12" + varint(len(span)) + span))
+    assert reply.status == 400
+    assert b"Unable to parse OTLP traces payload" in reply.body
+
+
+def test_messages_are_counted_as_the_reader_finds_them() -> None:
+    """At the limit a body is let pass, one below it is refused: nothing is counted twice or overlooked."""
+    request = export(({"a": 1, "b": [1, 2]}, [wire_span(1, a={"b": [1.5, "x", None]}, c=True), wire_span(2)]))
+    count = messages_in(request)
+    data = request.SerializeToString()
+    check_messages(data, count)
+    with pytest.raises(InvalidRequest, match=f"at most {count - 1} messages"):
+        check_messages(data, count - 1)
+    for end in range(len(data)):
+        check_messages(data[:end], count)  # a body that is cut off is no endless one
+
+
+def messages_in(message: Message) -> int:
+    """The messages below one that protobuf has read."""
+    found = 0
+    for descriptor, value in message.ListFields():
+        if descriptor.message_type is not None:
+            below = list(value) if descriptor.is_repeated else [value]
+            found += len(below) + sum(messages_in(one) for one in below)
+    return found
+
+
+def spans_of(spans: bytes) -> bytes:
+    """A request of one resource and scope with these encoded spans."""
+    scope = b"\x12" + varint(len(spans)) + spans
+    return b"\x0a" + varint(len(scope)) + scope
+
+
 async def test_others_are_served_while_millions_of_spans_are_read(server_url: str) -> None:
     """A million spans of nobody in two megabytes are rejected one by one, and other callers are answered meanwhile."""
-    spans = b"\x12\x00" * 1_000_000
-    scope = b"\x12" + varint(len(spans)) + spans
-    hostile = b"\x0a" + varint(len(scope)) + scope
+    hostile = spans_of(b"\x12\x00" * 1_000_000)
     async with aiohttp.ClientSession(server_url, auto_decompress=False) as session:
         api = Api(session)
         sending = asyncio.create_task(send_traces(api, hostile))

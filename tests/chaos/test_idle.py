@@ -15,6 +15,7 @@ from agl_streams.store import StreamStore
 from agl_workers import bell
 from agl_workers.aggregator import Aggregator
 from agl_workers.runner import Runner
+from agl_workers.watchdog import Watchdog
 from tests.support.chaos import feed
 from tests.support.invariants import PATIENCE_S
 from tests.support.waiting import until
@@ -26,6 +27,10 @@ READERS = ("log", "finished")  # whose reads are told from those of functions; t
 PERIODS = 2
 FEW, MANY = 3, 3_000
 OTHERS = 30  # rollouts that finish meanwhile
+LEASE_S = 0.5
+LEASES = 3
+CALLS_PER_LEASE = 15  # the watchdog looks six times, the runner shows itself three times, and a burst follows an event
+US_PER_S = 1_000_000
 
 
 async def numbers(store: StreamStore, section: str) -> dict[str, str]:
@@ -108,3 +113,29 @@ async def test_thousands_of_waiters_cost_the_server_nothing(store: StreamStore) 
     many = await commands_with(store, MANY)
     # One read may bring several completions, so the number of reads is at most that of the rollouts that finish.
     assert abs(many - few) <= OTHERS
+
+
+async def test_parts_with_nothing_to_do_hardly_call(settings: Settings) -> None:
+    """A runner, an aggregator and a watchdog on an empty queue call a few functions per lease, and no more."""
+    short = settings.model_copy(update={"lease_seconds": LEASE_S})
+    async with (
+        await StreamStore.connect(settings=short) as store,
+        running(Runner(store, quick, worker_id="idle").run),
+        running(Aggregator(store, 0).run),
+        running(Watchdog(store, 0).run),
+    ):
+        await until(lambda: has_heartbeat(store), timeout_s=PATIENCE_S, what="the runner's first sign of life")
+        begin_us, begin = await store.functions(0).time_us(), await calls(store, "fcall")
+
+        async def many_more() -> bool:
+            return await calls(store, "fcall") >= begin + LEASES * CALLS_PER_LEASE
+
+        await until(many_more, timeout_s=PATIENCE_S, what=f"{LEASES * CALLS_PER_LEASE} calls of functions")
+        # A slow machine only makes this longer.
+        assert await store.functions(0).time_us() - begin_us >= LEASES * LEASE_S * US_PER_S
+
+
+async def has_heartbeat(store: StreamStore) -> bool:
+    """Whether the idle runner has said that it lives."""
+    worker = await store.get_worker_by_id("idle")
+    return worker is not None and worker.last_heartbeat_time is not None

@@ -9,32 +9,41 @@ import asyncio
 from typing import Any, Final
 
 MOST_BYTES: Final = 64 * 1024
-"""What is kept: a stream that never waits must come to feel that its reader does not read."""
+"""What is kept: the head of an answer is far smaller, and copying more than this costs more than a system call."""
 
 
 class OnePieceTransport(asyncio.Transport):
-    """A transport that sends at the end of the turn what was written in it."""
+    """A transport that keeps what is written until the next write of the same turn, or the end of it."""
 
     def __init__(self, inner: asyncio.Transport) -> None:
         super().__init__()
         self._inner = inner
         self._loop = asyncio.get_running_loop()
-        self._written: list[bytes | bytearray | memoryview] = []
-        self._size = 0
+        self._kept: bytes | bytearray | memoryview = b""
+        self._sending: asyncio.Handle | None = None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Keep it until the end of the turn."""
-        if not self._written:
-            self._loop.call_soon(self._send)
-        self._written.append(data)
-        self._size += len(data)
-        if self._size > MOST_BYTES:
+        """Send it with what is kept, or keep it."""
+        if len(data) > MOST_BYTES:
             self._send()
+            self._inner.write(data)
+        elif self._kept:
+            self._inner.write(b"".join((self._take(), data)))
+        elif data:
+            self._kept = data
+            self._sending = self._loop.call_soon(self._send)
+
+    def _take(self) -> bytes | bytearray | memoryview:
+        kept, self._kept = self._kept, b""
+        if self._sending is not None:
+            self._sending.cancel()
+            self._sending = None
+        return kept
 
     def _send(self) -> None:
-        written, self._written, self._size = self._written, [], 0
-        if written and not self._inner.is_closing():
-            self._inner.write(b"".join(written))
+        kept = self._take()
+        if kept and not self._inner.is_closing():
+            self._inner.write(kept)
 
     def close(self) -> None:
         """Close once everything is sent."""
@@ -43,7 +52,7 @@ class OnePieceTransport(asyncio.Transport):
 
     def abort(self) -> None:
         """Close at once."""
-        self._written = []
+        self._take()
         self._inner.abort()
 
     def is_closing(self) -> bool:

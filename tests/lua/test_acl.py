@@ -17,8 +17,8 @@ from tests.support.waiting import until
 
 # As the page of operations has it.
 RULES = (
-    "-@all +@read +@write +fcall +fcall_ro +function|list +function|load "
-    "+ping +info +time +select +wait +client|id +client|unblock"
+    "+@read +@write +@connection -@dangerous -function +function|list +function|load "
+    "+fcall +fcall_ro +info +time +client|unblock"
 )
 
 
@@ -66,4 +66,4 @@ async def test_keys_of_others_are_out_of_reach(server: Server, settings: Setting
 def test_the_rules_are_those_of_the_documentation() -> None:
     """What the page of operations tells to set is what is tested here."""
     page = (ROOT / "docs" / "operations.md").read_text()
-    assert f"~agl:{{<namespace>.* {RULES}" in page
+    assert f"ACL SETUSER agl on >password resetchannels ~agl:* {RULES}\n" in page

@@ -156,6 +156,8 @@ class _Lane(asyncio.Protocol):
 
     async def close(self) -> None:
         """Close when nobody waits any more."""
+        if self._connecting is not None:
+            await asyncio.wait({self._connecting})
         if self._under_way:
             self._all_answered = self._loop.create_future()
             await self._all_answered

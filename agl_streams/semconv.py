@@ -152,4 +152,9 @@ def reward_in(attributes: Mapping[str, Any]) -> float | None:
 
 def is_model_call(span: Span) -> bool:
     """Whether the proxy recorded the span. A client's own instrumentation of the same call is not counted again."""
-    return CALL_COMPLETE in span.attributes
+    return is_call_in(span.attributes)
+
+
+def is_call_in(attributes: Mapping[str, Any]) -> bool:
+    """Whether these are the attributes of a model call that the proxy recorded."""
+    return CALL_COMPLETE in attributes

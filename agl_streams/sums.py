@@ -49,7 +49,7 @@ def sums_of(attributes: Mapping[str, Any]) -> SpanSums:
     Token counts are those of the captured ids, or the provider's usage where there are none.
     """
     reward = semconv.reward_in(attributes)
-    if semconv.CALL_COMPLETE not in attributes:
+    if not semconv.is_call_in(attributes):
         return _NOTHING if reward is None else SpanSums(rewards=1, reward=reward)
     return SpanSums(
         model_calls=1,

@@ -17,6 +17,7 @@ from hypothesis import settings as hypothesis_settings
 from agl_streams.config import ENV_PREFIX, Settings, load_settings
 from agl_streams.connection import RedisConnection
 from agl_streams.engine import Engine
+from tests.support.chaos_processes import Crew
 from tests.support.leaks import all_keys, foreign_keys, left_in_groups
 from tests.support.processes import ProcessGroup
 from tests.support.raw import Raw
@@ -116,6 +117,15 @@ def processes(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Proce
     yield group
     _show_if_failed(request, "processes", group.report())
     group.close()
+
+
+@pytest.fixture
+def crew(settings: Settings, tmp_path: Path, request: pytest.FixtureRequest) -> Generator[Crew]:
+    """Starts aggregators and runners; they end with the test, and their output is shown if it fails."""
+    crew = Crew(settings, tmp_path)
+    yield crew
+    _show_if_failed(request, "crew", crew.report())
+    crew.close()
 
 
 @pytest.fixture(autouse=True)

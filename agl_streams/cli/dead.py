@@ -9,7 +9,7 @@ import typer
 
 from agl_streams.cli.app import app
 from agl_streams.cli.options import EXIT_ERROR, DataDir, JsonOutput, Namespace, RedisUrl
-from agl_streams.cli.rollouts import show
+from agl_streams.cli.rollouts import dealt_with, show
 from agl_streams.cli.terminal import (
     EVERYTHING,
     ServerUrl,
@@ -20,10 +20,9 @@ from agl_streams.cli.terminal import (
     run,
     table,
     target_of,
-    write,
     write_json,
 )
-from agl_streams.errors import Conflict, InvalidRequest, NotFound
+from agl_streams.errors import InvalidRequest
 from agl_streams.models import DeadLetter, Rollout
 
 if TYPE_CHECKING:
@@ -115,16 +114,8 @@ def _deal(target: Target, rollout_ids: list[str], every: bool, json_output: bool
     async def work(store: Store) -> int:
         code = 0
         async for rollout_id in _all(store) if every else _named(rollout_ids):
-            try:
-                rollout = await deal(store, rollout_id)
-            except (NotFound, Conflict) as error:
-                remark(f"error: {error}")
+            if await dealt_with(deal(store, rollout_id), json_output) is None:
                 code = EXIT_ERROR
-                continue
-            if json_output:
-                write_json(rollout)
-            else:
-                write(f"{rollout.rollout_id} {rollout.status}")
         return code
 
     run(target, work)

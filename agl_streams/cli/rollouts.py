@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -25,7 +25,7 @@ from agl_streams.cli.terminal import (
     write,
     write_json,
 )
-from agl_streams.errors import NotFound
+from agl_streams.errors import Conflict, NotFound
 from agl_streams.models import Attempt, AttemptedRollout, DeadLetter, PaginatedResult, Rollout, Span
 from agl_streams.semconv import REASON
 
@@ -250,18 +250,25 @@ def cancel(
     async def work(store: Store) -> int:
         code = 0
         for rollout_id in rollout_ids:
-            try:
-                rollout = await store.cancel_rollout(rollout_id, reason)
-            except NotFound as error:
-                remark(f"error: {error}")
+            rollout = await dealt_with(store.cancel_rollout(rollout_id, reason), json_output)
+            if rollout is None:
                 code = EXIT_ERROR
-                continue
-            if json_output:
-                write_json(rollout)
-            else:
-                write(f"{rollout.rollout_id} {rollout.status}")
-            if rollout.status != "cancelled":
+            elif rollout.status != "cancelled":
                 code = code or EXIT_MISSED
         return code
 
     run(target_of(redis_url, namespace, data_dir, server), work)
+
+
+async def dealt_with(dealing: Awaitable[Rollout], json_output: bool) -> Rollout | None:
+    """What a rollout has become, after it is printed; None when it is none that can be dealt with so, which is told."""
+    try:
+        rollout = await dealing
+    except (NotFound, Conflict) as error:
+        remark(f"error: {error}")
+        return None
+    if json_output:
+        write_json(rollout)
+    else:
+        write(f"{rollout.rollout_id} {rollout.status}")
+    return rollout

@@ -17,6 +17,7 @@ from agl_streams.server.schemas import (
     SpansFilter,
 )
 from agl_streams.server.table import Route
+from agl_streams.store.spans import as_numbered
 
 Page = PaginatedResult[Span]
 
@@ -28,11 +29,8 @@ async def add_span(call: Call) -> bytes:
     data = span.to_json()  # what is stored is what is answered, unless the store gives the number
     new = call.store.encoded(span, data, assign_sequence=options.assign_sequence)
     (number,) = await call.store.append_encoded(span.rollout_id, span.attempt_id, [new], request_key=call.request_key)
-    if number is None:
-        return answers.NULL
-    if number != span.sequence_id:
-        data = span.model_copy(update={"sequence_id": number}).to_json()
-    return answers.spans(data, call)
+    stored = as_numbered(span, number)
+    return answers.spans(data if stored is span else answers.one(stored), call)
 
 
 async def add_spans(call: Call) -> bytes:

@@ -37,9 +37,8 @@ class SpansMixin(StoreBase):
         """
         rollout_id, attempt_id = _ids(span)
         new = self.encoded(span, span.to_json(), assign_sequence=assign_sequence)
-        token = request_key and RequestKey.of(request_key).token
-        number = (await self.functions_of(rollout_id).append_spans(rollout_id, attempt_id, [new], token))[0]
-        return _stored(span, number)
+        (number,) = await self._append(rollout_id, attempt_id, [new], request_key)
+        return as_numbered(span, number)
 
     async def add_many_spans(
         self, spans: Sequence[Span], *, assign_sequence: bool = False, request_key: str | None = None
@@ -50,7 +49,7 @@ class SpansMixin(StoreBase):
             As `add_span`, for the first group that fails; groups before it are stored.
         """
         numbers = await self.number_spans(spans, assign_sequence=assign_sequence, request_key=request_key)
-        found = (_stored(span, number) for span, number in zip(spans, numbers, strict=True))
+        found = (as_numbered(span, number) for span, number in zip(spans, numbers, strict=True))
         return [span for span in found if span is not None]
 
     async def number_spans(
@@ -61,11 +60,9 @@ class SpansMixin(StoreBase):
         for at, span in enumerate(spans):
             groups.setdefault(_ids(span), []).append(at)
         encoded = [self.encoded(span, span.to_json(), assign_sequence=assign_sequence) for span in spans]
-        token = request_key and RequestKey.of(request_key).token
         numbers: list[int | None] = [None] * len(spans)
         for (rollout_id, attempt_id), places in groups.items():
-            functions = self.functions_of(rollout_id)
-            given = await functions.append_spans(rollout_id, attempt_id, [encoded[at] for at in places], token)
+            given = await self._append(rollout_id, attempt_id, [encoded[at] for at in places], request_key)
             for at, number in zip(places, given, strict=True):
                 numbers[at] = number
         return numbers
@@ -78,9 +75,14 @@ class SpansMixin(StoreBase):
         Raises:
             NotFound: no such rollout or attempt.
         """
-        functions = self.functions_of(requests.known_form(rollout_id))
+        rollout_id, attempt_id = requests.known_form(rollout_id), requests.known_form(attempt_id)
+        return await self._append(rollout_id, attempt_id, spans, request_key)
+
+    async def _append(
+        self, rollout_id: str, attempt_id: str, spans: Sequence[NewSpan], request_key: str | None
+    ) -> list[int | None]:
         token = request_key and RequestKey.of(request_key).token
-        return await functions.append_spans(rollout_id, requests.known_form(attempt_id), spans, token)
+        return await self.functions_of(rollout_id).append_spans(rollout_id, attempt_id, spans, token)
 
     async def add_otel_span(
         self, rollout_id: str, attempt_id: str, readable_span: ReadableSpan, sequence_id: int | None = None
@@ -153,7 +155,8 @@ def _ids(span: Span) -> tuple[str, str]:
     return requests.known_form(span.rollout_id), requests.known_form(span.attempt_id)
 
 
-def _stored(span: Span, number: int | None) -> Span | None:
+def as_numbered(span: Span, number: int | None) -> Span | None:
+    """A span as it is stored under a number; None when it was there before."""
     if number is None or number == span.sequence_id:
         return None if number is None else span
     return span.model_copy(update={"sequence_id": number})

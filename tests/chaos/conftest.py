@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 from agl_streams.config import Settings, load_settings
-from tests.support.chaos_processes import Crew
 from tests.support.servers import Server, Servers
 
 LEASE_S = 1.0  # how soon a killed runner is noticed; a watchdog on a busy machine looks several times in it
@@ -31,13 +29,3 @@ def settings(server: Server, namespace: str, tmp_path: Path) -> Settings:
         lease_seconds=LEASE_S,
         max_deliveries=MANY_DELIVERIES,
     )
-
-
-@pytest.fixture
-def crew(settings: Settings, tmp_path: Path, request: pytest.FixtureRequest) -> Generator[Crew]:
-    """Starts aggregators and runners; they end with the test, and their output is shown if it fails."""
-    crew = Crew(settings, tmp_path)
-    yield crew
-    node: pytest.Item = request.node
-    node.add_report_section("teardown", "crew", crew.report())
-    crew.close()

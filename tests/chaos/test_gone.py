@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from agl_streams.config import Settings, load_settings
+from agl_streams.config import Settings
 from agl_streams.store import StreamStore
 from tests.chaos.agents import SPANS
-from tests.chaos.conftest import LEASE_S, MANY_DELIVERIES
 from tests.support.chaos import feed, tally
 from tests.support.chaos_processes import Crew
 from tests.support.invariants import check_invariants, wait_until_done
-from tests.support.servers import Server
 from tests.support.waiting import until
 
 RUNNERS = 6
@@ -23,16 +20,9 @@ IDLE_S = 2.0  # a day, for this test: longer than a lease, so that what a killed
 
 
 @pytest.fixture
-def settings(server: Server, namespace: str, tmp_path: Path) -> Settings:
+def settings(settings: Settings) -> Settings:
     """As for any chaos, and workers are forgotten soon."""
-    return load_settings(
-        redis_url=server.url,
-        namespace=namespace,
-        data_dir=tmp_path / "data",
-        lease_seconds=LEASE_S,
-        max_deliveries=MANY_DELIVERIES,
-        worker_idle_seconds=IDLE_S,
-    )
+    return settings.model_copy(update={"worker_idle_seconds": IDLE_S})
 
 
 async def consumers(store: StreamStore) -> set[str]:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from agl_streams.config import Settings, load_settings
-from tests.support.chaos_processes import Crew
 from tests.support.servers import Servers
 from tests.support.topologies import PRIMARIES, ClusterOfServers
 
@@ -54,13 +53,3 @@ def settings(cluster: ClusterOfServers, namespace: str, tmp_path: Path) -> Setti
         lease_seconds=LEASE_S,
         max_deliveries=MANY_DELIVERIES,
     )
-
-
-@pytest.fixture
-def crew(settings: Settings, tmp_path: Path, request: pytest.FixtureRequest) -> Generator[Crew]:
-    """Starts aggregators and runners; they end with the test, and their output is shown if it fails."""
-    crew = Crew(settings, tmp_path)
-    yield crew
-    node: pytest.Item = request.node
-    node.add_report_section("teardown", "crew", crew.report())
-    crew.close()
